@@ -1,0 +1,1 @@
+"""The lucid command: train, score and run real-time object detectors."""

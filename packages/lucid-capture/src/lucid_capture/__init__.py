@@ -1,0 +1,1 @@
+"""Guarded replay of fixed-shape work for any training loop."""

@@ -1,0 +1,1 @@
+"""Detection datasets as they really are, augmented reproducibly."""

@@ -1,0 +1,1 @@
+"""Exact upright and rotated box geometry in pure torch."""

@@ -1,0 +1,1 @@
+"""Real-time detectors: network, assignment, losses, decoding, prediction."""

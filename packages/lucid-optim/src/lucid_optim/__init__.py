@@ -1,0 +1,1 @@
+"""MuSGD, a hybrid of Muon and SGD, for any torch model."""

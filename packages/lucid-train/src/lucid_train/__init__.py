@@ -1,0 +1,1 @@
+"""Trains lucid detectors: configuration, loop, checkpoints, exact resume."""

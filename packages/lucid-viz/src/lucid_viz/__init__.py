@@ -1,0 +1,1 @@
+"""Curves, overlays and sheets for lucid detectors."""
