@@ -1,1 +1,18 @@
 """MuSGD, a hybrid of Muon and SGD, for any torch model."""
+
+from lucid_optim.ema import ModelEMA
+from lucid_optim.groups import explain, param_groups
+from lucid_optim.musgd import MuSGD
+from lucid_optim.newton_schulz import newton_schulz, newton_schulz_batch
+from lucid_optim.schedule import progressive_weight, warmup_linear_decay
+
+__all__ = [
+    "ModelEMA",
+    "MuSGD",
+    "explain",
+    "newton_schulz",
+    "newton_schulz_batch",
+    "param_groups",
+    "progressive_weight",
+    "warmup_linear_decay",
+]
