@@ -15,8 +15,8 @@ from lucid_models.detector import Detector, build_detector
 class Count:
     """Sizes of one detector.
 
-    ``params_deployed``: one-to-one branch only, BatchNorm folded. ``params_training``: the whole network, both
-    branches, as a checkpoint holds it. ``gflops``: of the deployed network for one image, twice the
+    ``params_deployed``: one-to-one branch only, BatchNorm folded. ``params_training``: the whole network,
+    both branches, as a checkpoint holds it. ``gflops``: of the deployed network for one image, twice the
     multiply-accumulates of its convolutions plus twice the elements its upsampling writes, in units of 1e9.
     """
 

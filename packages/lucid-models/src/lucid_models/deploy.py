@@ -45,8 +45,8 @@ def fuse(detector: Detector, branch: BranchName = "o2o") -> Deployed:
     """Return an independent evaluation copy of one branch with every BatchNorm folded into its convolution.
 
     The copy needs no gradients and agrees with the detector's evaluation output to 1e-4 in float32. Folding
-    uses the running statistics: weights are scaled by gamma / sqrt(var + eps), the bias is beta - gamma mean /
-    sqrt(var + eps).
+    uses the running statistics: weights are scaled by gamma / sqrt(var + eps), the bias is beta less
+    gamma mean / sqrt(var + eps).
 
     >>> from lucid_models import build_detector
     >>> folded = fuse(build_detector(num_classes=2))

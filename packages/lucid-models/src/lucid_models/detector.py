@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from lucid_models.backbone import Backbone
@@ -68,10 +67,11 @@ def build_detector(
     """Return a freshly initialised `Detector` of a task in `TASKS` and a size in `SIZES`.
 
     ``num_classes`` defaults to the length of ``names``, or to the task's own (80); ``names`` default to
-    ``class_0`` onwards; ``image_size`` (pixels) to the task's own (640). Raises ValueError for an unknown task
-    or size, listing the known ones, for a class count below 1 or unlike the names, for repeated names, for an
-    image size that is not a positive multiple of 32, and for keypoints on a task that has none.
+    ``class_0`` onwards; ``image_size`` (pixels) to the task's own (640). Raises ValueError for an unknown
+    task or size, listing the known ones, for a class count below 1 or unlike the names, for repeated names,
+    for an image size that is not a positive multiple of 32, and for keypoints on a task that has none.
 
+    >>> import torch
     >>> detector = build_detector("detect", "n", names=["circle", "square"])
     >>> detector(torch.zeros(1, 3, 64, 64)).o2o.cls.shape
     torch.Size([1, 84, 2])
