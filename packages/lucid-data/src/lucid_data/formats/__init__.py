@@ -1,0 +1,1 @@
+"""One module per label format; each turns files into packed ``Records``."""

@@ -1,0 +1,71 @@
+"""What a reader hands to the catalogue, and the header pass every reader shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lucid_data.images import image_size
+from lucid_data.records import Records
+
+BadImage = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True, eq=False)
+class Parsed:
+    """One split as a reader understood it.
+
+    Attributes:
+        records: the packed labels.
+        images: the folder the file names are relative to.
+        class_names: in label order.
+        category_ids: the source's ids in label order.
+        keypoint_names: names of the points, () when unknown or not asked for.
+        keypoint_flip_pairs: (left, right) index pairs, () when no point has a side.
+    """
+
+    records: Records
+    images: Path
+    class_names: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    keypoint_names: tuple[str, ...] = ()
+    keypoint_flip_pairs: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Classes:
+    """A label space to reuse: names and ids in label order."""
+
+    names: tuple[str, ...]
+    ids: tuple[int, ...]
+
+
+def read_sizes(paths: Sequence[Path], *, exif: bool, bad_image: BadImage) -> list[tuple[int, int] | None]:
+    """Return (height, width) of every picture from its header, in order.
+
+    An unreadable one raises its OSError, or becomes None with ``bad_image="skip"``.
+    """
+
+    def one(path: Path) -> tuple[int, int] | None:
+        try:
+            return image_size(path, exif)
+        except OSError:
+            if bad_image == "raise":
+                raise
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(one, paths))
+
+
+def reuse_names(found: Sequence[str], like: Classes | None, where: str) -> tuple[str, ...]:
+    """Return the names in label order: sorted, or those of ``like``, which must hold every name found."""
+    if like is None:
+        return tuple(sorted(set(found)))
+    extra = sorted(set(found) - set(like.names))
+    if extra:
+        raise ValueError(f"{where} has classes that the other split lacks: {', '.join(extra)}")
+    return like.names

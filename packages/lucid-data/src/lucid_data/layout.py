@@ -1,0 +1,226 @@
+"""Where the pictures and the labels of a split lie: COCO, YOLO and Pascal VOC trees told apart by looking.
+
+The usual places are tried first, in one table per format; a root that fits two formats is refused rather than
+guessed. Only when none fits are the loose forms tried: one COCO JSON per split in any folder beside the pictures,
+and a folder of VOC XML files without split lists (one split called ``all``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+Layout = Literal["coco", "yolo", "voc"]
+
+SPLIT_SPELLINGS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
+WHOLE = "all"
+_IMAGE_FOLDERS = ("images", "JPEGImages", "imgs", "data", ".")
+_JSON_FORMS = ("instances_{s}", "instances_{s}2017", "{s}", "{s}2017", "annotations_{s}", "{s}_annotations")
+_WHOLE_JSONS = ("annotations.json", "instances.json", "_annotations.coco.json", "coco.json", "labels.json")
+_XML_FOLDERS = ("Annotations", "annotations", "annotations_voc", "xml")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one split.
+
+    Attributes:
+        layout: which reader opens it.
+        split: the name asked for.
+        root: the data set's folder.
+        images: folders that may hold the pictures, in order of preference.
+        labels: the COCO JSON, the YOLO dataset file or the folder of XML files.
+        listing: the VOC split list, where there is one.
+    """
+
+    layout: Layout
+    split: str
+    root: Path
+    images: tuple[Path, ...]
+    labels: Path
+    listing: Path | None = None
+
+
+def spellings(split: str) -> tuple[str, ...]:
+    """Return the folder spellings tried for ``split``.
+
+    >>> spellings("val")
+    ('val', 'valid', 'validation')
+    """
+    return SPLIT_SPELLINGS.get(split, (split,))
+
+
+def find_source(
+    path: str | Path, split: str, *, layout: str | None = None, keypoints: bool = False
+) -> Source:
+    """Return the files of ``split`` under ``path`` (a folder, a COCO JSON or a YOLO dataset file).
+
+    ``layout`` skips the guess between formats; ``keypoints`` prefers COCO's person-keypoint files. Raises
+    FileNotFoundError listing every place tried, ValueError when two formats fit or ``layout`` is unknown.
+    """
+    root = Path(path)
+    if layout is not None and layout not in get_args(Layout):
+        raise ValueError(f"unknown layout {layout!r}; choose one of {', '.join(get_args(Layout))}")
+    if not root.exists():
+        raise FileNotFoundError(f"data set {root} does not exist")
+    if root.is_file():
+        return _of_file(root, split, layout)
+    tried: list[Path] = []
+    found = [
+        source
+        for name, search in (("coco", _coco), ("yolo", _yolo), ("voc", _voc))
+        if layout in (None, name) and (source := search(root, split, keypoints, tried)) is not None
+    ]
+    if len(found) > 1:
+        kinds = " and ".join(source.layout for source in found)
+        raise ValueError(f"{root} fits {kinds}; say which with layout=")
+    if not found:
+        found = [
+            source
+            for name, search in (("coco", _loose_coco), ("voc", _loose_voc))
+            if layout in (None, name) and (source := search(root, split, keypoints, tried)) is not None
+        ]
+    if not found:
+        there = available_splits(root)
+        hint = f"; it has the splits {', '.join(there)}" if there else ""
+        places = ", ".join(str(place.relative_to(root)) for place in dict.fromkeys(tried))
+        raise FileNotFoundError(f"no split {split!r} in {root}{hint}; tried {places}")
+    return found[0]
+
+
+def available_splits(path: str | Path) -> tuple[str, ...]:
+    """Return the split names that ``open_catalog`` finds under ``path``, the usual ones first.
+
+    Empty when nothing is recognised; FileNotFoundError when ``path`` does not exist.
+    """
+    root = Path(path)
+    if not root.exists():
+        raise FileNotFoundError(f"data set {root} does not exist")
+    if root.is_file():
+        return (WHOLE,) if root.suffix == ".json" else _yaml_splits(root)
+    names = [
+        split for split in SPLIT_SPELLINGS if any(s(root, split, False, []) for s in (_coco, _yolo, _voc))
+    ]
+    lists = root / "ImageSets" / "Main"
+    if (root / "Annotations").is_dir() and lists.is_dir():
+        names += [p.stem for p in sorted(lists.glob("*.txt")) if _is_plain_list(p)]
+    if not names:
+        names = [
+            s
+            for s in (*SPLIT_SPELLINGS, WHOLE)
+            if any(f(root, s, False, []) for f in (_loose_coco, _loose_voc))
+        ]
+    return tuple(dict.fromkeys(names))
+
+
+def dataset_file(root: Path) -> Path | None:
+    """Return the YOLO dataset file of a folder: ``data.yaml``, else the only YAML file there."""
+    for name in ("data.yaml", "data.yml", "dataset.yaml"):
+        if (root / name).is_file():
+            return root / name
+    others = sorted((*root.glob("*.yaml"), *root.glob("*.yml")))
+    return others[0] if len(others) == 1 else None
+
+
+def _of_file(file: Path, split: str, layout: str | None) -> Source:
+    root = file.parent
+    if file.suffix in (".yaml", ".yml") and layout in (None, "yolo"):
+        return Source("yolo", split, root, (), file)
+    if file.suffix == ".json" and layout in (None, "coco"):
+        parents = dict.fromkeys((root, root.parent))
+        folders = [p / name for p in parents for name in (*_near(split, file), *_IMAGE_FOLDERS)]
+        return Source("coco", split, root, tuple(f for f in folders if f.is_dir()), file)
+    raise ValueError(f"{file} is neither a COCO .json nor a YOLO .yaml file")
+
+
+def _near(split: str, file: Path) -> tuple[str, ...]:
+    stem = file.stem.removeprefix("person_keypoints_").removeprefix("instances_")
+    names = dict.fromkeys((stem, *(s + y for s in spellings(split) for y in ("", "2017"))))
+    return tuple(place for name in names for place in (f"images/{name}", name))
+
+
+def _coco(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
+    prefixes = ("person_keypoints_", "instances_") if keypoints else ("instances_",)
+    for s in spellings(split):
+        for prefix in prefixes:
+            for images, stem in (
+                (f"{s}2017", f"{s}2017"), (s, s), (f"images/{s}", s), (f"images/{s}2017", f"{s}2017"),
+            ):  # fmt: skip
+                labels = root / "annotations" / f"{prefix}{stem}.json"
+                tried += [root / images, labels]
+                if labels.is_file() and (root / images).is_dir():
+                    return Source("coco", split, root, (root / images,), labels)
+        labels = root / s / "_annotations.coco.json"
+        tried.append(labels)
+        if labels.is_file():
+            return Source("coco", split, root, (root / s,), labels)
+    return None
+
+
+def _yolo(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
+    file = dataset_file(root)
+    tried.append(root / "data.yaml")
+    if file is None:
+        return None
+    if split in _yaml_splits(file):
+        return Source("yolo", split, root, (), file)
+    for s in spellings(split):
+        for images, labels in ((f"{s}/images", f"{s}/labels"), (f"images/{s}", f"labels/{s}")):
+            tried += [root / images, root / labels]
+            if (root / images).is_dir() and (root / labels).is_dir():
+                return Source("yolo", split, root, (root / images,), file)
+    return None
+
+
+def _yaml_splits(file: Path) -> tuple[str, ...]:
+    from lucid_data.formats.yolo import read_dataset_file
+
+    return read_dataset_file(file).split_names
+
+
+def _voc(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
+    images, labels = root / "JPEGImages", root / "Annotations"
+    for s in spellings(split):
+        listing = root / "ImageSets" / "Main" / f"{s}.txt"
+        tried.append(listing)
+        if listing.is_file() and labels.is_dir() and images.is_dir():
+            return Source("voc", split, root, (images,), labels, listing)
+    return None
+
+
+def _loose_coco(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
+    folders = [root, *sorted(p for p in root.iterdir() if p.is_dir())]
+    prefix = "person_keypoints_" if keypoints else "instances_"
+    for s in spellings(split):
+        forms = [form.format(s=s).replace("instances_", prefix) for form in _JSON_FORMS]
+        if keypoints:
+            forms += [form.format(s=s) for form in _JSON_FORMS]
+        names = _WHOLE_JSONS if split == WHOLE else tuple(f"{form}.json" for form in forms)
+        tried += [root / "*" / name for name in names]
+        for folder in folders:
+            for name in names:
+                if (folder / name).is_file():
+                    places = [root / place for place in (*_near(split, folder / name), *_IMAGE_FOLDERS)]
+                    images = tuple(p for p in dict.fromkeys((*places, folder)) if p.is_dir())
+                    return Source("coco", split, root, images, folder / name)
+    return None
+
+
+def _loose_voc(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
+    images = tuple(root / name for name in ("JPEGImages", *_IMAGE_FOLDERS) if (root / name).is_dir())
+    for name in _XML_FOLDERS:
+        labels = root / name
+        if split == WHOLE and labels.is_dir() and next(labels.glob("*.xml"), None) is not None:
+            return Source("voc", split, root, images, labels)
+    return None
+
+
+def _is_plain_list(file: Path) -> bool:
+    """Tell a split list from VOC's per-class lists, whose lines carry a second column."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        return all(len(line.split()) < 2 for line, _ in zip(lines, range(20), strict=False))
