@@ -93,8 +93,8 @@ def assign_anchors(
 
     >>> gt, labels = torch.tensor([[[0.0, 0, 10, 10]]]), torch.tensor([[0]])
     >>> boxes = torch.tensor([[[0.0, 0, 10, 10], [0, 0, 5, 10]]])
-    >>> candidates = torch.tensor([[[True, True]]])
-    >>> assign_anchors(torch.full((1, 2, 1), 0.5), boxes, gt, labels, candidates, AssignRule(topk=2)).align_weights
+    >>> scores, candidates = torch.full((1, 2, 1), 0.5), torch.tensor([[[True, True]]])
+    >>> assign_anchors(scores, boxes, gt, labels, candidates, AssignRule(topk=2)).align_weights
     tensor([[1.0000, 0.0156]])
     """
     batch, anchors, _ = boxes.shape
