@@ -51,7 +51,7 @@ def _grid(height: int, width: int, strides: tuple[int, ...], device: str) -> tup
 def decode_boxes(box: Tensor, points: Tensor, strides: Tensor) -> Tensor:
     """Return xyxy boxes (..., A, 4) float32 in pixels of distances left, top, right, bottom (..., A, 4).
 
-    Distances are in strides from ``points`` (A, 2); nothing is clamped, so an inverted box stays inverted.
+    Distances are in ``strides`` (..., A) from ``points`` (..., A, 2); nothing is clamped, so an inverted box stays inverted.
     float64 distances stay float64.
 
     >>> decode_boxes(torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([[10.0, 10]]), torch.tensor([2.0]))
@@ -59,5 +59,5 @@ def decode_boxes(box: Tensor, points: Tensor, strides: Tensor) -> Tensor:
     """
     if box.dtype != torch.float64:
         box = box.float()
-    reach = box * strides[:, None]
+    reach = box * strides[..., None]
     return torch.cat((points - reach[..., :2], points + reach[..., 2:]), -1)

@@ -1,0 +1,151 @@
+"""Checkpoints: what stands in one, reading it without executing anything, and moving weights.
+
+A checkpoint is a file of ``torch.save`` holding a dictionary whose entry "lucid" has the keys of
+`CheckpointInfo` and "weights", the averaged weights by the keys of ``Detector.state_dict()``. Other entries
+belong to the program that wrote it and are ignored.
+"""
+
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lucid_models.detector import Detector, build_detector
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What a checkpoint says of itself, without its weights; ``image_size`` in pixels."""
+
+    schema: int
+    task: str
+    size: str
+    names: tuple[str, ...]
+    num_classes: int
+    image_size: int
+    num_keypoints: int | None
+
+
+def checkpoint_header(
+    detector: Detector, image_size: int | None = None, weights: Mapping[str, Tensor] | None = None
+) -> dict[str, Any]:
+    """Return the entry "lucid" of a checkpoint, plain values and tensors only.
+
+    ``image_size`` defaults to the detector's own, ``weights`` to its current state; weights are detached,
+    not copied. Raises ValueError when the keys of ``weights`` are not those of the detector's state.
+
+    >>> header = checkpoint_header(build_detector("detect", "n", names=["a"]), image_size=320)
+    >>> header["size"], header["names"], header["image_size"]
+    ('n', ['a'], 320)
+    """
+    state = detector.state_dict()
+    weights = state if weights is None else weights
+    if problem := _key_problem(state, weights):
+        raise ValueError(f"checkpoint_header: weights do not fit the detector: {problem}")
+    return {
+        "schema": SCHEMA,
+        "task": detector.task,
+        "size": detector.size,
+        "names": list(detector.names),
+        "num_classes": detector.num_classes,
+        "image_size": detector.image_size if image_size is None else image_size,
+        "num_keypoints": None,
+        "weights": {key: weights[key].detach() for key in state},
+    }
+
+
+def describe(path: str | PathLike[str]) -> CheckpointInfo:
+    """Return what the checkpoint at ``path`` says of itself; weights are not read. Errors as `load`."""
+    return _read(path, mmap=True)[0]
+
+
+def load(path: str | PathLike[str], device: str | torch.device = "cpu") -> Detector:
+    """Return the `Detector` of the checkpoint at ``path`` on ``device``, in evaluation mode.
+
+    Nothing in the file is executed. Raises FileNotFoundError when there is no file, ValueError in one line
+    when it is no checkpoint of this kind, would have to execute code, or lacks or mis-shapes weights.
+    """
+    info, weights = _read(path)
+    try:
+        with torch.device("meta"):  # no random numbers are drawn for weights that are replaced at once
+            detector = build_detector(
+                info.task,
+                info.size,
+                names=info.names,
+                num_classes=info.num_classes,
+                num_keypoints=info.num_keypoints,
+                image_size=info.image_size,
+            )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{fspath(path)}: {error}") from None
+    if problem := _key_problem(detector.state_dict(), weights):
+        raise ValueError(f"{fspath(path)}: weights do not fit detector {info.task}-{info.size}: {problem}")
+    detector.load_state_dict(
+        {key: value.float() if value.is_floating_point() else value for key, value in weights.items()},
+        assign=True,
+    )
+    return detector.to(device).eval()
+
+
+def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
+    """Return the weights of the checkpoint at ``path`` by name, on the CPU. Errors as `load`."""
+    return _read(path)[1]
+
+
+def _key_problem(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str | None:
+    """Return a one-line account of how ``weights`` differ from ``state`` in keys or shapes, or None."""
+    missing = [key for key in state if key not in weights]
+    unknown = [key for key in weights if key not in state]
+    if missing or unknown:
+        parts = [
+            f"{len(keys)} {kind} ({', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''})"
+            for kind, keys in (("missing", missing), ("unknown", unknown))
+            if keys
+        ]
+        return " and ".join(parts)
+    for key, value in state.items():
+        if weights[key].shape != value.shape:
+            return f"{key} has shape {tuple(weights[key].shape)}, expected {tuple(value.shape)}"
+    return None
+
+
+def _read(path: str | PathLike[str], mmap: bool = False) -> tuple[CheckpointInfo, dict[str, Tensor]]:
+    name = fspath(path)
+    if Path(name).is_dir():
+        raise ValueError(f"{name} is a folder; give the checkpoint file inside it")
+    if not Path(name).is_file():
+        raise FileNotFoundError(f"no checkpoint at {name}")
+    if not zipfile.is_zipfile(name):
+        raise ValueError(f"{name} is no checkpoint: torch.save writes a zip archive and this is none")
+    try:
+        content = torch.load(name, map_location="cpu", weights_only=True, mmap=mmap)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        what = found.group(1) if found else "objects that are neither tensors nor plain values"
+        raise ValueError(f"{name} is refused: it would execute code while loading ({what})") from None
+    except (RuntimeError, EOFError, KeyError) as error:
+        raise ValueError(f"{name} is damaged or no checkpoint: {str(error).splitlines()[0]}") from None
+    header = content.get("lucid") if isinstance(content, dict) else None
+    if not isinstance(header, dict):
+        raise ValueError(f"{name} holds no entry 'lucid'; it was not written by this project")
+    needed = [field.name for field in fields(CheckpointInfo)] + ["weights"]
+    if missing := [key for key in needed if key not in header]:
+        raise ValueError(f"{name}: entry 'lucid' lacks {', '.join(missing)}")
+    if header["schema"] != SCHEMA:
+        raise ValueError(f"{name} has schema {header['schema']!r}, this version reads {SCHEMA}")
+    weights = header["weights"]
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise ValueError(f"{name}: 'weights' must map names to tensors")
+    if not isinstance(header["names"], Sequence) or isinstance(header["names"], str):
+        raise ValueError(f"{name}: 'names' must be a list of class names, got {header['names']!r}")
+    values = {field.name: header[field.name] for field in fields(CheckpointInfo)}
+    return CheckpointInfo(**(values | {"names": tuple(header["names"])})), weights
