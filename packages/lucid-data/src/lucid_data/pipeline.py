@@ -1,0 +1,247 @@
+"""Samples: one picture composed, moved and coloured for training, or letterboxed for evaluation.
+
+A training sample is a pure function of (seed, epoch, index). Its draws, in order: mosaic or not, the three partners,
+the mosaic centre, the affine, mixup or not and all of the above again for its second picture, its weight, the colour
+gains, the flips. Mosaic partners are neighbours in the epoch's order, so that decoded pictures are met again while
+they are still at hand; what is at hand never changes a sample.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from lucid_geometry import Affine, Letterbox
+from torch import Tensor
+
+from lucid_data.catalog import Catalog
+from lucid_data.policy import AugmentPolicy
+from lucid_data.randomness import Stream, permutation
+from lucid_data.targets import Targets
+from lucid_data.tasks import TASK_NEEDS
+from lucid_data.transforms.affine import (
+    AffineParams,
+    canvas_to_output,
+    compose,
+    draw_upright,
+    sample_affine,
+    upright_place,
+    warp,
+)
+from lucid_data.transforms.color import jitter_color, sample_color
+from lucid_data.transforms.flip import flip_horizontal, flip_vertical
+from lucid_data.transforms.letterbox import GREY, channels_last, fit_long_side, letterbox_image, letterbox_targets
+from lucid_data.transforms.mixup import mixup_image, mixup_targets
+from lucid_data.transforms.mosaic import Place, mosaic_places, sample_mosaic, single_place
+from lucid_data.transforms.moving import KeepRule, Window, clip_boxes_to, clip_targets, extents, move_targets
+
+# S must be a multiple of the coarsest stride of the network
+STRIDE = 32
+_AT_HAND_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One picture ready for collation.
+
+    Attributes:
+        image: (3, S, S) uint8 RGB.
+        targets: labels in pixels of the S x S canvas.
+        index: the catalogue index it was made for.
+        size: (H, W) of the original picture.
+    """
+
+    image: Tensor
+    targets: Targets
+    index: int
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Picture:
+    """A picture after everything that needs no random number: decoded, long side S, labels untouched."""
+
+    image: Tensor
+    targets: Targets
+    size: tuple[int, int]
+
+    @property
+    def fitted(self) -> tuple[int, int]:
+        return self.image.shape[1], self.image.shape[2]
+
+
+class TrainPipeline:
+    """Makes training samples: ``pipeline(epoch, index) -> Sample``.
+
+    Args:
+        catalog: the split to draw from; detect or pose.
+        image_size: S, a positive multiple of 32.
+        policy: how much augmentation.
+        seed: of every draw.
+        mosaic_epochs: mosaic and mixup stop at this epoch (0-based); None never stops them.
+
+    Raises ValueError for another task or an image size that is not a positive multiple of 32.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        image_size: int,
+        policy: AugmentPolicy,
+        seed: int,
+        mosaic_epochs: int | None = None,
+    ) -> None:
+        check_image_size(image_size)
+        needs = TASK_NEEDS[catalog.task]
+        if needs.outlines or needs.rboxes:
+            raise ValueError(f"training samples are made for detect and pose, not for {catalog.task!r}")
+        self.catalog = catalog
+        self.image_size = image_size
+        self.policy = policy
+        self.seed = seed
+        self.mosaic_epochs = mosaic_epochs
+        self._rule = KeepRule(policy.min_size, policy.min_visibility, policy.max_aspect)
+        self._at_hand: OrderedDict[int, _Picture] = OrderedDict()
+        self._order: tuple[int, npt.NDArray[Any], npt.NDArray[Any]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.catalog)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_at_hand": OrderedDict(), "_order": None}
+
+    def order(self, epoch: int) -> npt.NDArray[Any]:
+        """Return the indices in the order in which ``epoch`` visits them."""
+        return self._ordered(epoch)[0]
+
+    def __call__(self, epoch: int, index: int) -> Sample:
+        stream = Stream.of(self.seed, epoch, index)
+        composing = self.mosaic_epochs is None or epoch < self.mosaic_epochs
+        image, targets = self._geometric(stream, epoch, index, composing)
+        if stream.unit() < self.policy.mixup and composing:
+            partner = self._neighbours(stream, epoch, index, 1)[0]
+            other, other_targets = self._geometric(stream, epoch, partner, composing)
+            image = mixup_image(image, other, stream.beta(self.policy.mixup_shape))
+            targets = mixup_targets(targets, other_targets)
+        image = jitter_color(image, sample_color(stream, self.policy))
+        if self.policy.flip_horizontal and stream.unit() < self.policy.flip_horizontal:
+            image, targets = flip_horizontal(image, targets, self.catalog.keypoint_flip_pairs)
+        if self.policy.flip_vertical and stream.unit() < self.policy.flip_vertical:
+            image, targets = flip_vertical(image, targets)
+        return Sample(image, targets, index, self._picture(index).size)
+
+    def _geometric(self, stream: Stream, epoch: int, index: int, composing: bool) -> tuple[Tensor, Targets]:
+        side = self.image_size
+        if stream.unit() < self.policy.mosaic and composing:
+            indices = [index, *self._neighbours(stream, epoch, index, 3)]
+            pictures = [self._picture(i) for i in indices]
+            places = mosaic_places([p.fitted for p in pictures], side, sample_mosaic(stream, side))
+            canvas = 2 * side
+        else:
+            pictures = [self._picture(index)]
+            places = [single_place(pictures[0].fitted, side)]
+            canvas = side
+        params = sample_affine(stream, self.policy)
+        make = self._upright if params.upright else self._warped
+        image, parts = make(pictures, places, params, canvas)
+        return image, Targets.concat(parts)
+
+    def _upright(
+        self, pictures: list[_Picture], places: list[Place], params: AffineParams, canvas: int
+    ) -> tuple[Tensor, list[Targets]]:
+        side = self.image_size
+        image = torch.full((side, side, 3), GREY, dtype=torch.uint8).permute(2, 0, 1)
+        parts = []
+        for picture, place in zip(pictures, places, strict=True):
+            spot = upright_place(place, picture.fitted, params, canvas, side)
+            if spot.visible:
+                draw_upright(image, picture.image, spot)
+                moved = move_targets(picture.targets, spot.affine(self._ratio(picture)))
+                parts.append(clip_targets(moved, spot.window, self._rule))
+        return image.contiguous(), parts
+
+    def _warped(
+        self, pictures: list[_Picture], places: list[Place], params: AffineParams, canvas: int
+    ) -> tuple[Tensor, list[Targets]]:
+        side = self.image_size
+        affine = canvas_to_output(params, canvas, side)
+        image = warp(compose([p.image for p in pictures], places, canvas), affine, side)
+        output: Window = (0, 0, side, side)
+        parts = []
+        for picture, place in zip(pictures, places, strict=True):
+            ratio = self._ratio(picture)
+            laid = move_targets(
+                picture.targets,
+                Affine.from_rows([[ratio, 0.0, float(place.left)], [0.0, ratio, float(place.top)]]),
+            )
+            before = extents(affine.boxes(laid.boxes))
+            cut = laid.replace(boxes=clip_boxes_to(laid.boxes, place.window))
+            parts.append(clip_targets(move_targets(cut, affine), output, self._rule, before))
+        return image, parts
+
+    def _ratio(self, picture: _Picture) -> float:
+        return Letterbox(*picture.size, self.image_size, self.image_size).ratio
+
+    def _picture(self, index: int) -> _Picture:
+        held = self._at_hand.get(index)
+        if held is not None:
+            self._at_hand.move_to_end(index)
+            return held
+        image, targets, _ = self.catalog.sample(index)
+        size = (image.shape[1], image.shape[2])
+        fitted = channels_last(fit_long_side(channels_last(image), self.image_size))
+        picture = _Picture(fitted, targets, size)
+        self._at_hand[index] = picture
+        most = min(self.policy.mosaic_pool + 16, max(8, _AT_HAND_BYTES // (3 * self.image_size**2)))
+        while len(self._at_hand) > most:
+            self._at_hand.popitem(last=False)
+        return picture
+
+    def _neighbours(self, stream: Stream, epoch: int, index: int, count: int) -> list[int]:
+        """Return ``count`` other indices of the pool that ``index`` falls in, distinct where there are enough."""
+        order, position = self._ordered(epoch)
+        n = len(order)
+        pool = min(self.policy.mosaic_pool, n)
+        start = min(int(position[index]) // pool * pool, n - pool)
+        others = [int(i) for i in order[start : start + pool] if i != index]
+        if len(others) < count:
+            others = others or [index]
+            return [others[stream.integer(len(others))] for _ in range(count)]
+        return [others.pop(stream.integer(len(others))) for _ in range(count)]
+
+    def _ordered(self, epoch: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        if self._order is None or self._order[0] != epoch:
+            order = permutation(len(self.catalog), self.seed, epoch)
+            self._order = (epoch, order, order.argsort(kind="stable"))
+        return self._order[1], self._order[2]
+
+
+class EvalPipeline:
+    """Makes evaluation samples: ``pipeline(index) -> Sample``, a letterbox and nothing else.
+
+    Labels are in canvas pixels, unclipped; the grey border and the single antialiased resize are the predictor's.
+    Raises ValueError for an image size that is not a positive multiple of 32.
+    """
+
+    def __init__(self, catalog: Catalog, image_size: int) -> None:
+        check_image_size(image_size)
+        self.catalog = catalog
+        self.image_size = image_size
+
+    def __len__(self) -> int:
+        return len(self.catalog)
+
+    def __call__(self, index: int) -> Sample:
+        image, targets, used = self.catalog.sample(index)
+        height, width = image.shape[1:]
+        box = Letterbox(height, width, self.image_size, self.image_size)
+        return Sample(letterbox_image(image, box), letterbox_targets(targets, box), used, (height, width))
+
+
+def check_image_size(image_size: int) -> None:
+    """Raise ValueError unless ``image_size`` is a positive multiple of 32."""
+    if image_size < STRIDE or image_size % STRIDE:
+        raise ValueError(f"image_size must be a positive multiple of {STRIDE}, got {image_size!r}")

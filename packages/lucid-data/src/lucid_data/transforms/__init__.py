@@ -1,0 +1,1 @@
+"""One module per transform: ``sample_*`` draws a small frozen record, everything else is pure."""
