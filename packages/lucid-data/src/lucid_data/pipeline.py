@@ -33,10 +33,23 @@ from lucid_data.transforms.affine import (
 )
 from lucid_data.transforms.color import jitter_color, sample_color
 from lucid_data.transforms.flip import flip_horizontal, flip_vertical
-from lucid_data.transforms.letterbox import GREY, channels_last, fit_long_side, letterbox_image, letterbox_targets
+from lucid_data.transforms.letterbox import (
+    GREY,
+    channels_last,
+    fit_long_side,
+    letterbox_image,
+    letterbox_targets,
+)
 from lucid_data.transforms.mixup import mixup_image, mixup_targets
 from lucid_data.transforms.mosaic import Place, mosaic_places, sample_mosaic, single_place
-from lucid_data.transforms.moving import KeepRule, Window, clip_boxes_to, clip_targets, extents, move_targets
+from lucid_data.transforms.moving import (
+    KeepRule,
+    clip_boxes_to,
+    clip_crowd,
+    clip_targets,
+    extents,
+    move_targets,
+)
 
 # S must be a multiple of the coarsest stride of the network
 STRIDE = 32
@@ -146,41 +159,46 @@ class TrainPipeline:
             canvas = side
         params = sample_affine(stream, self.policy)
         make = self._upright if params.upright else self._warped
-        image, parts = make(pictures, places, params, canvas)
-        return image, Targets.concat(parts)
+        return make(pictures, places, params, canvas)
 
     def _upright(
         self, pictures: list[_Picture], places: list[Place], params: AffineParams, canvas: int
-    ) -> tuple[Tensor, list[Targets]]:
+    ) -> tuple[Tensor, Targets]:
         side = self.image_size
         image = torch.full((side, side, 3), GREY, dtype=torch.uint8).permute(2, 0, 1)
-        parts = []
+        parts: list[Targets] = []
+        windows: list[tuple[float, ...]] = []
         for picture, place in zip(pictures, places, strict=True):
             spot = upright_place(place, picture.fitted, params, canvas, side)
             if spot.visible:
                 draw_upright(image, picture.image, spot)
+                window = torch.tensor(spot.window, dtype=torch.float32)
                 moved = move_targets(picture.targets, spot.affine(self._ratio(picture)))
-                parts.append(clip_targets(moved, spot.window, self._rule))
-        return image.contiguous(), parts
+                parts.append(clip_crowd(moved, window))
+                windows += [tuple(map(float, spot.window))] * len(moved)
+        return image.contiguous(), clip_targets(
+            Targets.concat(parts), torch.tensor(windows).view(-1, 4), self._rule
+        )
 
     def _warped(
         self, pictures: list[_Picture], places: list[Place], params: AffineParams, canvas: int
-    ) -> tuple[Tensor, list[Targets]]:
+    ) -> tuple[Tensor, Targets]:
         side = self.image_size
         affine = canvas_to_output(params, canvas, side)
         image = warp(compose([p.image for p in pictures], places, canvas), affine, side)
-        output: Window = (0, 0, side, side)
-        parts = []
+        output = torch.tensor((0.0, 0.0, side, side))
+        parts, befores = [], [torch.zeros(0, 2)]
         for picture, place in zip(pictures, places, strict=True):
             ratio = self._ratio(picture)
             laid = move_targets(
                 picture.targets,
                 Affine.from_rows([[ratio, 0.0, float(place.left)], [0.0, ratio, float(place.top)]]),
             )
-            before = extents(affine.boxes(laid.boxes))
-            cut = laid.replace(boxes=clip_boxes_to(laid.boxes, place.window))
-            parts.append(clip_targets(move_targets(cut, affine), output, self._rule, before))
-        return image, parts
+            befores.append(extents(affine.boxes(laid.boxes)))
+            window = torch.tensor(place.window, dtype=torch.float32)
+            cut = clip_crowd(laid.replace(boxes=clip_boxes_to(laid.boxes, window)), window)
+            parts.append(clip_crowd(move_targets(cut, affine), output))
+        return image, clip_targets(Targets.concat(parts), output, self._rule, torch.cat(befores))
 
     def _ratio(self, picture: _Picture) -> float:
         return Letterbox(*picture.size, self.image_size, self.image_size).ratio

@@ -71,7 +71,7 @@ class Targets:
                     raise ValueError(f"Targets.polygons rings must be (P >= 3, 2), got {tuple(ring.shape)}")
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return self.labels.shape[0]
 
     @classmethod
     def of(
@@ -125,7 +125,7 @@ class Targets:
         >>> len(Targets.concat([Targets.empty(), Targets.empty()]))
         0
         """
-        crowds = [t.crowd for t in items if len(t.crowd)]
+        crowds = [t.crowd for t in items if t.crowd.shape[0]]
         full = [t for t in items if len(t)]
         if not full:
             empty = cls.empty()
@@ -133,12 +133,14 @@ class Targets:
         counts = {t.keypoints.shape[1] for t in full}
         if len(counts) > 1:
             raise ValueError(f"Targets.concat: items disagree on the number of keypoints: {sorted(counts)}")
-        if len({len(t.rboxes) > 0 for t in full}) > 1:
+        if len({t.rboxes.shape[0] > 0 for t in full}) > 1:
             raise ValueError("Targets.concat: some items have rotated boxes and others have none")
         polygons: tuple[Outline, ...] = ()
         if any(t.polygons for t in full):
             polygons = tuple(rings for t in full for rings in (t.polygons or ((),) * len(t)))
-        return cls(
+        if len(full) == 1 and not crowds:
+            return full[0]
+        return _trusted(
             boxes=torch.cat([t.boxes for t in full]),
             labels=torch.cat([t.labels for t in full]),
             polygons=polygons,
@@ -168,16 +170,17 @@ class Targets:
         if not any(flags):
             empty = Targets.empty()
             return empty if not len(self.crowd) else _replace(empty, crowd=self.crowd)
-        return Targets(
-            boxes=self.boxes[keep],
-            labels=self.labels[keep],
+        rows = keep.nonzero()[:, 0]
+        return _trusted(
+            boxes=self.boxes[rows],
+            labels=self.labels[rows],
             polygons=tuple(rings for rings, kept in zip(self.polygons, flags, strict=False) if kept),
-            rboxes=self.rboxes[keep] if len(self.rboxes) else self.rboxes,
-            difficult=self.difficult[keep],
-            keypoints=self.keypoints[keep] if len(self.keypoints) else self.keypoints,
+            rboxes=self.rboxes[rows] if self.rboxes.shape[0] else self.rboxes,
+            difficult=self.difficult[rows],
+            keypoints=self.keypoints[rows] if self.keypoints.shape[0] else self.keypoints,
             crowd=self.crowd,
-            mask_ok=self.mask_ok[keep],
-            area=self.area[keep],
+            mask_ok=self.mask_ok[rows],
+            area=self.area[rows],
         )
 
     def replace(self, **fields: object) -> Targets:
@@ -187,6 +190,13 @@ class Targets:
         torch.Size([1, 4])
         """
         return _replace(self, **fields)
+
+
+def _trusted(**fields: object) -> Targets:
+    """Return labels made of parts of checked ones, without checking them again (a sample makes dozens)."""
+    targets = object.__new__(Targets)
+    targets.__dict__.update(fields)
+    return targets
 
 
 def _replace(targets: Targets, **fields: object) -> Targets:

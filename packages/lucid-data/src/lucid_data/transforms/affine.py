@@ -147,7 +147,9 @@ def draw_upright(output: Tensor, picture: Tensor, place: UprightPlace) -> None:
         part = channels_last(part)
         factor = (place.scale, place.scale)
         part = interpolate(part[None], scale_factor=factor, mode="bilinear", antialias=True)[0]
-    output[:, y1:y2, x1:x2] = part[:, down - top : down - top + y2 - y1, across - left : across - left + x2 - x1]
+    output[:, y1:y2, x1:x2] = part[
+        :, down - top : down - top + y2 - y1, across - left : across - left + x2 - x1
+    ]
 
 
 def _crop(low: int, high: int, length: int, zoom: int) -> tuple[int, slice, int]:
@@ -189,7 +191,11 @@ def warp(canvas: Tensor, affine: Affine, side: int) -> Tensor:
         image = avg_pool2d(image, math.floor(1 / shrink), ceil_mode=True, count_include_pad=False)
     centres = torch.arange(side, dtype=torch.float64) + 0.5
     at = torch.stack(
-        [(inverse[i, 0] * centres)[None, :] + (inverse[i, 1] * centres + inverse[i, 2])[:, None] for i in (0, 1)], -1
+        [
+            (inverse[i, 0] * centres)[None, :] + (inverse[i, 1] * centres + inverse[i, 2])[:, None]
+            for i in (0, 1)
+        ],
+        -1,
     )
     if shrink < 0.5:
         at = at / math.floor(1 / shrink)

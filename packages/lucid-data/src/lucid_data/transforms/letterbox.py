@@ -43,7 +43,9 @@ def letterbox_image(image: Tensor, box: Letterbox) -> Tensor:
     """
     canvas = torch.full((3, box.canvas_height, box.canvas_width), GREY, dtype=torch.uint8)
     inside = resize(image, box.new_height, box.new_width)
-    canvas[:, box.pad_top : box.pad_top + box.new_height, box.pad_left : box.pad_left + box.new_width] = inside
+    canvas[:, box.pad_top : box.pad_top + box.new_height, box.pad_left : box.pad_left + box.new_width] = (
+        inside
+    )
     return canvas
 
 

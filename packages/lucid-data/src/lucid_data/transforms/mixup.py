@@ -15,7 +15,9 @@ def mixup_image(first: Tensor, second: Tensor, weight: float) -> Tensor:
     tensor([[[75]]], dtype=torch.uint8)
     """
     if first.shape != second.shape:
-        raise ValueError(f"mixup needs images of one shape, got {tuple(first.shape)} and {tuple(second.shape)}")
+        raise ValueError(
+            f"mixup needs images of one shape, got {tuple(first.shape)} and {tuple(second.shape)}"
+        )
     return torch.lerp(second.float(), first.float(), weight).round_().to(torch.uint8)
 
 

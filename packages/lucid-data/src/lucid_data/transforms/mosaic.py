@@ -45,7 +45,9 @@ class MosaicParams:
 
 def sample_mosaic(stream: Stream, side: int) -> MosaicParams:
     """Return a centre with each axis uniform in [S/2, 3S/2), truncated to whole pixels."""
-    return MosaicParams(int(stream.uniform(0.5 * side, 1.5 * side)), int(stream.uniform(0.5 * side, 1.5 * side)))
+    return MosaicParams(
+        int(stream.uniform(0.5 * side, 1.5 * side)), int(stream.uniform(0.5 * side, 1.5 * side))
+    )
 
 
 def mosaic_places(sizes: Sequence[tuple[int, int]], side: int, params: MosaicParams) -> list[Place]:

@@ -1,0 +1,95 @@
+"""A batch as it travels from workers to the network: dense, padded, few tensors.
+
+Legend: B images, N the largest instance count in the batch, K keypoints, S canvas side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from lucid_data.pipeline import Sample
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples stacked and padded.
+
+    Attributes:
+        images: (B, 3, S, S) uint8 RGB.
+        boxes: (B, N, 4) float32 x1 y1 x2 y2 canvas pixels, zero where ``valid`` is false.
+        labels: (B, N) int64, zero where ``valid`` is false.
+        valid: (B, N) bool.
+        rboxes: (B, N, 5) float32, or None.
+        keypoints: (B, N, K, 3) float32, or None.
+        indices: (B,) int64 catalogue indices.
+        sizes: (B, 2) int64 original height and width.
+    """
+
+    images: Tensor
+    boxes: Tensor
+    labels: Tensor
+    valid: Tensor
+    rboxes: Tensor | None
+    keypoints: Tensor | None
+    indices: Tensor
+    sizes: Tensor
+
+    def __len__(self) -> int:
+        return self.images.shape[0]
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """Return the batch with every tensor on ``device``."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """Return the batch in page-locked memory."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> Batch:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Batch(**{name: None if value is None else move(value) for name, value in values.items()})
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Return the batch of ``samples``, images of one size, instances padded to the largest count.
+
+    Raises ValueError for no samples or for images that differ in size.
+
+    >>> from lucid_data import Targets
+    >>> grey = torch.zeros(3, 32, 32, dtype=torch.uint8)
+    >>> collate([Sample(grey, Targets.empty(), 0, (32, 32))]).boxes.shape
+    torch.Size([1, 0, 4])
+    """
+    if not samples:
+        raise ValueError("collate needs at least one sample")
+    shapes = {tuple(sample.image.shape) for sample in samples}
+    if len(shapes) > 1:
+        raise ValueError(f"images of one batch must have one size, got {sorted(shapes)}")
+    targets = [sample.targets for sample in samples]
+    counts = [len(t) for t in targets]
+    most = max(counts)
+    points = max(t.keypoints.shape[1] for t in targets)
+    return Batch(
+        images=torch.stack([sample.image for sample in samples]),
+        boxes=_padded([t.boxes for t in targets], (most, 4)),
+        labels=_padded([t.labels for t in targets], (most,)),
+        valid=torch.arange(most)[None] < torch.tensor(counts)[:, None],
+        rboxes=_padded([t.rboxes for t in targets], (most, 5))
+        if any(t.rboxes.shape[0] for t in targets)
+        else None,
+        keypoints=_padded([t.keypoints for t in targets], (most, points, 3)) if points else None,
+        indices=torch.tensor([sample.index for sample in samples]),
+        sizes=torch.tensor([sample.size for sample in samples]),
+    )
+
+
+def _padded(rows: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
+    out = torch.zeros((len(rows), *shape), dtype=rows[0].dtype)
+    for at, row in enumerate(rows):
+        if row.shape[0]:
+            out[at, : row.shape[0]] = row
+    return out

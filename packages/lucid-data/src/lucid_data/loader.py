@@ -1,0 +1,176 @@
+"""Loaders: batches in an order that depends on (seed, epoch) alone, from any number of workers.
+
+Workers hold no state: the sampler in the parent sends (epoch, index) pairs, so workers live through all epochs,
+a resumed run continues with the very samples it would have had, and 0, 1 or many workers give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from lucid_data.batch import Batch, collate
+from lucid_data.pipeline import EvalPipeline, Sample, TrainPipeline
+from lucid_data.randomness import permutation
+from lucid_data.workers import PREFETCH, checked_workers
+
+Address = tuple[int, int]
+
+
+class EpochBatches(Sampler[list[Address]]):
+    """Yields the batches of one epoch as lists of (epoch, index).
+
+    The permutation of (seed, epoch) is dealt to the ranks in turn, padded by wrapping so that every rank has the
+    same number of batches. A last batch of a single sample is left out when there are others.
+
+    >>> batches = EpochBatches(5, 2, seed=0)
+    >>> [len(batch) for batch in batches]
+    [2, 2]
+    """
+
+    def __init__(self, n: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
+        if n < 1 or batch_size < 1:
+            raise ValueError(f"need at least one picture and one per batch, got {n} and {batch_size}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must be in 0..{world_size - 1}, got {rank}")
+        self._n, self._batch_size, self._seed = n, batch_size, seed
+        self._rank, self._world_size = rank, world_size
+        self.epoch = 0
+        self.first_batch = 0
+
+    def __len__(self) -> int:
+        mine = -(-self._n // self._world_size)
+        whole, rest = divmod(mine, self._batch_size)
+        return whole + (rest > 1 or (rest == 1 and whole == 0))
+
+    def __iter__(self) -> Iterator[list[Address]]:
+        epoch, first = self.epoch, self.first_batch
+        order = permutation(self._n, self._seed, epoch)
+        mine = -(-self._n // self._world_size)
+        take = torch.arange(self._rank, mine * self._world_size, self._world_size) % self._n
+        indices = order[take.numpy()].tolist()
+        for at in range(first, len(self)):
+            part = indices[at * self._batch_size : (at + 1) * self._batch_size]
+            yield [(epoch, index) for index in part]
+
+
+class _TrainSamples(Dataset[Sample]):
+    def __init__(self, pipeline: TrainPipeline) -> None:
+        self._pipeline = pipeline
+
+    def __getitem__(self, address: Address) -> Sample:
+        return self._pipeline(*address)
+
+
+class _EvalSamples(Dataset[Sample]):
+    def __init__(self, pipeline: EvalPipeline) -> None:
+        self._pipeline = pipeline
+
+    def __len__(self) -> int:
+        return len(self._pipeline)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self._pipeline(index)
+
+
+class TrainLoader:
+    """Iterates one epoch of ``Batch``es at a time; made by ``train_loader``.
+
+    ``set_epoch`` chooses the epoch of the next iteration; left alone, epochs follow one another. ``state_dict``
+    states the epoch and how many of its batches were handed out; a loader that loads it goes on from there.
+    """
+
+    def __init__(self, loader: DataLoader[Any], batches: EpochBatches) -> None:
+        self._loader, self._batches = loader, batches
+        self._next_epoch = self._next_batch = 0
+        self._epoch = self._done = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration; a resume point within that very epoch is kept."""
+        if epoch != self._next_epoch:
+            self._next_epoch, self._next_batch = epoch, 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._epoch, self._done = self._next_epoch, self._next_batch
+        self._next_batch = 0
+        self._batches.epoch, self._batches.first_batch = self._epoch, self._done
+        for batch in self._loader:
+            self._done += 1
+            if self._done == len(self):
+                self._next_epoch = self._epoch = self._epoch + 1
+                self._done = 0
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Return ``{"epoch": e, "batch": k}``: the next batch to hand out is batch k of epoch e."""
+        return {"epoch": self._epoch, "batch": self._done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on at the place that ``state_dict`` stated; ValueError for a place that does not exist."""
+        epoch, batch = state["epoch"], state["batch"]
+        if epoch < 0 or not 0 <= batch < max(1, len(self)):
+            raise ValueError(f"no batch {batch} of epoch {epoch}; an epoch has {len(self)} batches")
+        self._epoch = self._next_epoch = epoch
+        self._done = self._next_batch = batch
+
+
+def train_loader(
+    pipeline: TrainPipeline,
+    batch_size: int,
+    *,
+    workers: int | None = None,
+    seed: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+) -> TrainLoader:
+    """Return a loader of shuffled training batches.
+
+    Args:
+        pipeline: makes the samples.
+        batch_size: per rank.
+        workers: processes; None chooses, 0 makes samples in this process. The batches are the same.
+        seed: of the order; None takes the pipeline's, which keeps mosaic partners near each other.
+        rank, world_size: this process's share; every rank gets equally many batches.
+
+    Raises ValueError for counts out of range.
+    """
+    order_seed = pipeline.seed if seed is None else seed
+    batches = EpochBatches(len(pipeline), batch_size, order_seed, rank, world_size)
+    loader = _loader(_TrainSamples(pipeline), workers, batch_size, pipeline.image_size, batch_sampler=batches)
+    return TrainLoader(loader, batches)
+
+
+def eval_loader(pipeline: EvalPipeline, batch_size: int, *, workers: int | None = None) -> DataLoader[Any]:
+    """Return a loader of evaluation ``Batch``es in index order, none left out."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    return _loader(_EvalSamples(pipeline), workers, batch_size, pipeline.image_size, batch_size=batch_size)
+
+
+def _loader(
+    dataset: Dataset[Sample], workers: int | None, batch_size_hint: int, image_size: int, **how: Any
+) -> DataLoader[Any]:
+    cuda = torch.cuda.is_available()
+    count = checked_workers(workers, batch_size_hint, image_size, gpu=cuda)
+    return DataLoader(
+        dataset,
+        num_workers=count,
+        collate_fn=collate,
+        pin_memory=cuda,
+        prefetch_factor=PREFETCH if count else None,
+        persistent_workers=count > 0,
+        worker_init_fn=_one_thread,
+        # without its own generator a loader draws its base seed from the global one
+        generator=torch.Generator(),
+        **how,
+    )
+
+
+def _one_thread(worker: int) -> None:
+    torch.set_num_threads(1)
