@@ -51,8 +51,8 @@ def _grid(height: int, width: int, strides: tuple[int, ...], device: str) -> tup
 def decode_boxes(box: Tensor, points: Tensor, strides: Tensor) -> Tensor:
     """Return xyxy boxes (..., A, 4) float32 in pixels of distances left, top, right, bottom (..., A, 4).
 
-    Distances are in ``strides`` (..., A) from ``points`` (..., A, 2); nothing is clamped, so an inverted box stays inverted.
-    float64 distances stay float64.
+    Distances are in ``strides`` (..., A) from ``points`` (..., A, 2); nothing is clamped, so an inverted box
+    stays inverted. float64 distances stay float64.
 
     >>> decode_boxes(torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([[10.0, 10]]), torch.tensor([2.0]))
     tensor([[ 8.,  6., 16., 18.]])
