@@ -7,9 +7,12 @@ import torch
 import torch._dynamo.testing
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lucid_geometry import complete_box_iou
 from lucid_models import (
+    MANY_RULE,
+    ONE_RULE,
     Assignment,
     BranchLoss,
     BranchOutput,
@@ -17,6 +20,7 @@ from lucid_models import (
     Detector,
     HeadOutput,
     box_loss,
+    candidate_mask,
     check_labels,
     classification_loss,
     decode_boxes,
@@ -236,6 +240,63 @@ def test_network_assignment_and_loss_are_one_graph(detector: Detector, rows: int
     arguments = (images, boxes, labels % 3, valid, torch.tensor(0.7, dtype=torch.float64))
     compiled = torch.compile(step, fullgraph=True, backend="eager")
     assert torch.equal(compiled(*arguments), step(*arguments))
+
+
+HOST_READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "lift_fresh"}
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "is_nonzero",
+    "lift_fresh",
+    "equal",
+}
+
+
+class HostReads(TorchDispatchMode):
+    """Collects operations that wait for the device, copy from the host or choose shapes by values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = func.overloadpacket.__name__
+        boolean_index = name.startswith("index") and any(
+            isinstance(i, Tensor) and i.dtype == torch.bool
+            for arg in args
+            if isinstance(arg, list | tuple)
+            for i in arg
+        )
+        if name in HOST_READS or boolean_index:
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_assignment_and_losses_read_nothing_back_and_copy_nothing_from_the_host() -> None:
+    points, strides = make_points(64, 64)
+    boxes, labels, valid = batch()
+    output, loss = head_output(requires_grad=True), DetectionLoss(CLASSES)
+    with HostReads() as reads:
+        candidates = candidate_mask(points, boxes, valid)
+        for branch, rule in ((output.o2m, MANY_RULE), (output.o2o, ONE_RULE)):
+            part, _ = loss.branch(branch, points, strides, boxes, labels, candidates, rule)
+            part.total.backward()
+    assert reads.seen == []
+
+
+def test_the_guard_above_notices_host_reads() -> None:
+    x = torch.arange(4.0)
+    for mutant in (
+        lambda: x[x > 1],
+        lambda: x.sum().item(),
+        lambda: x.new_tensor([1.0]),
+        lambda: x.nonzero(),
+        lambda: bool(x.any()),
+    ):
+        with HostReads() as reads:
+            mutant()
+        assert reads.seen
 
 
 def test_one_compilation_serves_every_alpha() -> None:

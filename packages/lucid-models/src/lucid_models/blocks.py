@@ -148,10 +148,10 @@ class ChainedStage(nn.Module):
         """Return (B, co, h, w)."""
         both = self.split(x)
         # one dense copy here spares every convolution below its own, forward and backward
-        links = [both, both[:, self.hidden :].clone()]
+        links = [both[:, self.hidden :].clone()]
         for unit in self.units:
             links.append(unit(links[-1]))
-        return cast(Tensor, self.merge(torch.cat((both, *links[2:]), 1)))
+        return cast(Tensor, self.merge(torch.cat((both, *links[1:]), 1)))
 
 
 class PyramidPooling(nn.Module):

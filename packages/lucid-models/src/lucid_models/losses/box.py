@@ -45,7 +45,8 @@ def l1_loss(boxes: Tensor, strides: Tensor, assignment: Assignment, normalizer: 
 
 def _positives_only(boxes: Tensor, assignment: Assignment) -> tuple[Tensor, Tensor]:
     """Return predictions and targets with a harmless equal pair on background anchors."""
-    unit = boxes.new_tensor((0.0, 0.0, 1.0, 1.0))
+    # (0, 0, 1, 1), made on the device: a tensor of host values would be a copy that waits
+    unit = (torch.arange(4, device=boxes.device) > 1).to(boxes.dtype)
     foreground = assignment.fg_mask[..., None]
     return torch.where(foreground, boxes, unit), torch.where(foreground, assignment.target_boxes, unit)
 
