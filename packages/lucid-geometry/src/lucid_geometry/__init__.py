@@ -12,8 +12,19 @@ from lucid_geometry.boxes import (
     xyxy_to_cxcywh,
     xyxy_to_xywh,
 )
+from lucid_geometry.clip import ClippedRBoxes, clip_rboxes
+from lucid_geometry.convert import (
+    dota_to_rboxes,
+    opencv_to_rboxes,
+    rboxes_to_dota,
+    rboxes_to_opencv,
+    rboxes_to_torchvision,
+    torchvision_to_rboxes,
+)
 from lucid_geometry.letterbox import Letterbox
-from lucid_geometry.nms import nms
+from lucid_geometry.nms import nms, rotated_nms
+from lucid_geometry.polygon import clip_half_plane, convex_intersection, polygon_area
+from lucid_geometry.probiou import probiou, probiou_loss
 from lucid_geometry.rotated import (
     canonicalize_rboxes,
     flip_rboxes_horizontal,
@@ -24,25 +35,42 @@ from lucid_geometry.rotated import (
     rboxes_to_polygons,
     rotate_rboxes_clockwise,
 )
+from lucid_geometry.rotated_iou import aligned_rotated_box_iou, rotated_box_iou
 
 __all__ = [
     "Affine",
+    "ClippedRBoxes",
     "Letterbox",
     "aligned_box_iou",
+    "aligned_rotated_box_iou",
     "box_area",
     "box_iou",
     "canonicalize_rboxes",
     "clip_boxes",
+    "clip_half_plane",
+    "clip_rboxes",
     "complete_box_iou",
+    "convex_intersection",
     "cxcywh_to_xyxy",
+    "dota_to_rboxes",
     "flip_rboxes_horizontal",
     "flip_rboxes_vertical",
     "nms",
+    "opencv_to_rboxes",
     "points_in_rboxes",
+    "polygon_area",
     "polygons_to_rboxes",
+    "probiou",
+    "probiou_loss",
     "rboxes_to_boxes",
+    "rboxes_to_dota",
+    "rboxes_to_opencv",
     "rboxes_to_polygons",
+    "rboxes_to_torchvision",
     "rotate_rboxes_clockwise",
+    "rotated_box_iou",
+    "rotated_nms",
+    "torchvision_to_rboxes",
     "xywh_to_xyxy",
     "xyxy_to_cxcywh",
     "xyxy_to_xywh",
