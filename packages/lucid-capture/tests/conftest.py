@@ -1,10 +1,15 @@
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 import torch
 from torch import nn
 
 from lucid_capture import GuardedRegion, ModuleCertificate, Poison, TapeBackend
+
+# a test never asserts a time
+hypothesis.settings.register_profile("lucid", deadline=None)
+hypothesis.settings.load_profile("lucid")
 
 
 class Net(nn.Module):

@@ -1,0 +1,5 @@
+import hypothesis
+
+# a test never asserts a time
+hypothesis.settings.register_profile("lucid", deadline=None)
+hypothesis.settings.load_profile("lucid")
