@@ -1,22 +1,33 @@
 """Detection datasets as they really are, augmented reproducibly."""
 
+from lucid_data import synthetic
 from lucid_data.batch import Batch, collate
 from lucid_data.catalog import Catalog, open_catalog
-from lucid_data.images import image_size, read_image
+from lucid_data.images import IMAGE_SUFFIXES, image_size, read_image
 from lucid_data.layout import Layout, available_splits
-from lucid_data.loader import EpochBatches, TrainLoader, eval_loader, train_loader
+from lucid_data.loader import EpochBatches, EvalLoader, TrainLoader, eval_loader, train_loader
+from lucid_data.metrics.coco import score_coco
+from lucid_data.metrics.confusion import ConfusionMatrix, confusion_matrix
+from lucid_data.metrics.report import ClassScore, CocoReport, Curves
 from lucid_data.pipeline import EvalPipeline, Sample, TrainPipeline
 from lucid_data.policy import NO_AUGMENTATION, AugmentPolicy, policy_for
+from lucid_data.randomness import epoch_order
 from lucid_data.targets import Targets
 from lucid_data.tasks import Task
 from lucid_data.workers import available_cpus, default_workers
 
 __all__ = [
+    "IMAGE_SUFFIXES",
     "NO_AUGMENTATION",
     "AugmentPolicy",
     "Batch",
     "Catalog",
+    "ClassScore",
+    "CocoReport",
+    "ConfusionMatrix",
+    "Curves",
     "EpochBatches",
+    "EvalLoader",
     "EvalPipeline",
     "Layout",
     "Sample",
@@ -27,11 +38,15 @@ __all__ = [
     "available_cpus",
     "available_splits",
     "collate",
+    "confusion_matrix",
     "default_workers",
+    "epoch_order",
     "eval_loader",
     "image_size",
     "open_catalog",
     "policy_for",
     "read_image",
+    "score_coco",
+    "synthetic",
     "train_loader",
 ]

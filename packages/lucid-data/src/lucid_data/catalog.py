@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,6 +131,10 @@ class Catalog:
                 )
             return image, self.records.targets(at, size, self.min_side), at
         raise OSError(f"no picture of {self.root} ({self.split}) can be read")
+
+    def subset(self, indices: Iterable[int]) -> Catalog:
+        """Return the catalogue of these pictures only, in the order given; IndexError for one that is not there."""
+        return replace(self, records=self.records.subset(indices))
 
     def to_coco(self) -> dict[str, Any]:
         """Return a COCO ground-truth document of exactly these images.

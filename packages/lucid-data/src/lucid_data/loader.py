@@ -14,10 +14,11 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lucid_data.batch import Batch, collate
 from lucid_data.pipeline import EvalPipeline, Sample, TrainPipeline
-from lucid_data.randomness import permutation
+from lucid_data.randomness import epoch_order
 from lucid_data.workers import PREFETCH, checked_workers
 
 Address = tuple[int, int]
+EvalLoader = DataLoader[Any]
 
 
 class EpochBatches(Sampler[list[Address]]):
@@ -48,7 +49,7 @@ class EpochBatches(Sampler[list[Address]]):
 
     def __iter__(self) -> Iterator[list[Address]]:
         epoch, first = self.epoch, self.first_batch
-        order = permutation(self._n, self._seed, epoch)
+        order = epoch_order(self._n, self._seed, epoch)
         mine = -(-self._n // self._world_size)
         take = torch.arange(self._rank, mine * self._world_size, self._world_size) % self._n
         indices = order[take.numpy()].tolist()
@@ -146,7 +147,7 @@ def train_loader(
     return TrainLoader(loader, batches)
 
 
-def eval_loader(pipeline: EvalPipeline, batch_size: int, *, workers: int | None = None) -> DataLoader[Any]:
+def eval_loader(pipeline: EvalPipeline, batch_size: int, *, workers: int | None = None) -> EvalLoader:
     """Return a loader of evaluation ``Batch``es in index order, none left out."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")

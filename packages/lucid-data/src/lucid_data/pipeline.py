@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lucid_data.catalog import Catalog
 from lucid_data.policy import AugmentPolicy
-from lucid_data.randomness import Stream, permutation
+from lucid_data.randomness import Stream, epoch_order
 from lucid_data.targets import Targets
 from lucid_data.tasks import TASK_NEEDS
 from lucid_data.transforms.affine import (
@@ -232,7 +232,7 @@ class TrainPipeline:
 
     def _ordered(self, epoch: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         if self._order is None or self._order[0] != epoch:
-            order = permutation(len(self.catalog), self.seed, epoch)
+            order = epoch_order(len(self.catalog), self.seed, epoch)
             self._order = (epoch, order, order.argsort(kind="stable"))
         return self._order[1], self._order[2]
 

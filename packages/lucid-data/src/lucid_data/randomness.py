@@ -82,10 +82,10 @@ class Stream:
                 return d * v
 
 
-def permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+def epoch_order(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """Return the order (n,) in which epoch ``epoch`` visits the indices 0..n-1.
 
-    >>> sorted(permutation(5, seed=1, epoch=0).tolist())
+    >>> sorted(epoch_order(5, seed=1, epoch=0).tolist())
     [0, 1, 2, 3, 4]
     """
     with np.errstate(over="ignore"):

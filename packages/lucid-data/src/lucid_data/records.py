@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +121,38 @@ class Records:
         )
         return full if keep.all() else full.filter(torch.from_numpy(keep))
 
+    def subset(self, indices: Iterable[int]) -> Records:
+        """Return the records of these images, in the order given."""
+        chosen = np.asarray(list(indices), np.int64)
+        if chosen.size and not (0 <= chosen.min() and chosen.max() < len(self)):
+            raise IndexError(f"image {chosen.max()} of {len(self)}")
+        rows, starts = _gather(self.starts, chosen)
+        crowd_rows, crowd_starts = _gather(self.crowd_starts, chosen)
+        points, ring_starts, instance_rings = self.points, self.ring_starts, self.instance_rings
+        if instance_rings.size:
+            rings, instance_rings = _gather(instance_rings, rows)
+            vertices, ring_starts = _gather(ring_starts, rings)
+            points = points[vertices]
+        return replace(
+            self,
+            file_names=Strings.pack([self.file_names[i] for i in chosen.tolist()]),
+            sizes=self.sizes[chosen],
+            image_ids=self.image_ids[chosen],
+            starts=starts,
+            crowd_starts=crowd_starts,
+            boxes=self.boxes[rows],
+            labels=self.labels[rows],
+            difficult=self.difficult[rows],
+            area=self.area[rows],
+            mask_ok=self.mask_ok[rows],
+            crowd=self.crowd[crowd_rows],
+            points=points,
+            ring_starts=ring_starts,
+            instance_rings=instance_rings,
+            keypoints=self.keypoints[rows] if len(self.keypoints) else self.keypoints,
+            rboxes=self.rboxes[rows] if len(self.rboxes) else self.rboxes,
+        )
+
     def _outlines(self, rows: slice) -> tuple[tuple[torch.Tensor, ...], ...]:
         if not len(self.instance_rings):
             return ()
@@ -130,6 +162,14 @@ class Records:
             tuple(torch.from_numpy(self.points[ends[r] : ends[r + 1]].copy()) for r in range(first, last))
             for first, last in zip(bounds[:-1], bounds[1:], strict=True)
         )
+
+
+def _gather(starts: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    """Return the elements that belong to the ``chosen`` groups of ``starts``, and the new starts."""
+    counts = (starts[1:] - starts[:-1])[chosen]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    elements = np.arange(ends[-1]) + np.repeat(starts[:-1][chosen] - ends[:-1], counts)
+    return elements, ends
 
 
 class RecordsBuilder:

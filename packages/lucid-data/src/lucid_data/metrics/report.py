@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,11 +78,12 @@ class CocoReport:
     dropped: int
     kind: str
 
-    def __getitem__(self, name: str) -> float:
-        return self.numbers[name]
+    def __getitem__(self, name: str) -> Any:
+        return self.to_dict()[name]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.numbers)
+    def keys(self) -> Iterable[str]:
+        """Return the names that ``to_dict`` has, so that ``dict(report)`` is that dictionary."""
+        return self.to_dict().keys()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the curves as plain values, ready for JSON."""

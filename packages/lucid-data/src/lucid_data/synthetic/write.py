@@ -30,7 +30,7 @@ def write_coco(
     shapes: int = 5,
     task: str = "detect",
 ) -> Path:
-    """Write scenes as a COCO tree (``images/<split>``, ``annotations/instances_<split>.json``) and return its root.
+    """Write scenes as a COCO tree (``<split>``, ``annotations/instances_<split>.json``) and return its root.
 
     Pose scenes become ``person_keypoints_<split>.json``; obb scenes carry four-point outlines. The coordinates are
     exact (keypoints as COCO states them, half a pixel less). Raises FileExistsError when ``root`` has content.
@@ -43,7 +43,7 @@ def write_coco(
         annotations: list[dict[str, Any]] = []
         for number in range(1, count + 1):
             image, targets = scene(seed * 1_000_003 + first + number, size, shapes, task)
-            name = _save(image, folder / "images" / split, number)
+            name = _save(image, folder / split, number)
             images.append(
                 {"id": number, "file_name": name, "height": image.shape[1], "width": image.shape[2]}
             )
