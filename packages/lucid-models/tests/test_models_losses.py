@@ -243,14 +243,6 @@ def test_network_assignment_and_loss_are_one_graph(detector: Detector, rows: int
 
 
 HOST_READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "lift_fresh"}
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "_unique2",
-    "is_nonzero",
-    "lift_fresh",
-    "equal",
-}
 
 
 class HostReads(TorchDispatchMode):
