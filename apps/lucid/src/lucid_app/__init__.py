@@ -1,1 +1,5 @@
-"""The lucid command: train, score and run real-time object detectors."""
+"""The ``lucid`` command: train, score and run real-time object detectors."""
+
+from lucid_app.main import app, main
+
+__all__ = ["app", "main"]

@@ -1,1 +1,33 @@
 """Trains lucid detectors: configuration, loop, checkpoints, exact resume."""
+
+from lucid_train.auto import RunLength, resolve
+from lucid_train.callbacks import Interrupted, Observer, Progress
+from lucid_train.config import ConfigError, FitConfig, load_config, recipes
+from lucid_train.datamodule import DetectionDataModule, augment_policy
+from lucid_train.evaluate import evaluate, write_json
+from lucid_train.fingerprint import fingerprint
+from lucid_train.fit import FitResult, fit
+from lucid_train.module import DetectionLitModule
+from lucid_train.run_folder import find_run, stored_config
+
+__all__ = [
+    "ConfigError",
+    "DetectionDataModule",
+    "DetectionLitModule",
+    "FitConfig",
+    "FitResult",
+    "Interrupted",
+    "Observer",
+    "Progress",
+    "RunLength",
+    "augment_policy",
+    "evaluate",
+    "find_run",
+    "fingerprint",
+    "fit",
+    "load_config",
+    "recipes",
+    "resolve",
+    "stored_config",
+    "write_json",
+]

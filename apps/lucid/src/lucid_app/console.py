@@ -1,0 +1,73 @@
+"""Where things are printed: results to stdout, everything else to stderr."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lucid_train import Progress as FitProgress
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document to stdout; NaN is refused."""
+    print(json.dumps(document, allow_nan=False, ensure_ascii=False))
+
+
+@contextmanager
+def counting(title: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of (done, total) that moves a bar on a terminal."""
+    with _bar(quiet) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def fit_progress(quiet: bool = False) -> Iterator[Callable[[FitProgress], None]]:
+    """Yield an observer of a fit: a bar within the epoch, one line when it ends."""
+    with _bar(quiet) as bar:
+        task = bar.add_task("starting", total=None)
+        state = {"loss": float("nan"), "speed": 0.0, "said": time.monotonic()}
+
+        def observe(progress: FitProgress) -> None:
+            head = f"epoch {progress.epoch + 1}/{progress.epochs}"
+            if progress.phase == "epoch":
+                if not quiet:
+                    err.print(epoch_line(head, state["loss"], state["speed"], progress.metrics))
+                state["said"] = time.monotonic()
+                return
+            if progress.loss is not None and progress.images_per_second is not None:
+                state["loss"], state["speed"] = progress.loss, progress.images_per_second
+            bar.update(task, description=f"{head} {progress.phase}", completed=progress.step, total=progress.steps)
+            # a log file has no bar: a line a minute shows that the run is alive
+            if not quiet and not err.is_terminal and time.monotonic() - state["said"] > 60:
+                err.print(f"{head} {progress.phase} {progress.step}/{progress.steps}")
+                state["said"] = time.monotonic()
+
+        yield observe
+
+
+def epoch_line(head: str, loss: float, speed: float, metrics: dict[str, float]) -> str:
+    """Return the line of a finished epoch."""
+    parts = [head, f"loss {metrics.get('train/loss', loss):.3f}"]
+    if "val/mAP" in metrics:
+        parts += [f"AP {metrics['val/mAP']:.4f}", f"AP50 {metrics['val/mAP50']:.4f}"]
+    return "  ".join([*parts, f"{speed:.1f} images/s"])
+
+
+def _bar(quiet: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=quiet or not err.is_terminal,
+    )

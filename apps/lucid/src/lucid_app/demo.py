@@ -1,0 +1,46 @@
+"""``lucid demo``: the main job on scenes made on the spot."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from lucid_data import synthetic
+from lucid_train import ConfigError, evaluate, load_config
+
+from lucid_app.console import counting, err, out, print_json
+from lucid_app.fit import run_fit
+
+
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for the scenes and the run.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Seed of scenes, weights and order.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; repeat as needed.")] = None,
+) -> None:
+    """Make a small labelled set of drawn scenes, train on it, score held-out scenes and draw predictions.
+
+    Needs no data and, on two CPU cores, under four minutes.
+
+    Example:
+
+        lucid demo --output /tmp/demo
+    """
+    from lucid_app.fit import split_setting
+
+    scenes = output / "scenes"
+    if (output / "run" / "config.yaml").exists():
+        raise ConfigError(f"{output} already holds a demo; choose another --output or remove it")
+    err.print(f"drawing scenes into {scenes}")
+    synthetic.write_coco(scenes, splits={"train": 480, "val": 96}, size=128, seed=seed)
+    overrides = {"data.path": str(scenes), "run.output": str(output / "run"), "run.seed": seed}
+    overrides |= dict(split_setting(setting) for setting in settings or ())
+    result = run_fit(load_config("demo", overrides), quiet=as_json)
+    with counting("scoring", quiet=as_json) as observe:
+        report = evaluate(result.last_checkpoint, scenes, split="val", path="e2e", observer=observe)
+    numbers = report["report"]["e2e"]
+    if as_json:
+        print_json({**result.to_dict(), "report": report})
+        return
+    out.print(f"held-out scenes: box AP50-95 {numbers['map']:.4f}  AP50 {numbers['map_50']:.4f}")
+    out.print(f"curves and predictions: {result.run / 'plots'}", soft_wrap=True)
+    out.print(f"next: lucid predict {result.last_checkpoint} {scenes}/val --draw", soft_wrap=True)

@@ -1,0 +1,71 @@
+"""``lucid eval``: score a checkpoint."""
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from lucid_train import ConfigError, write_json
+from lucid_train import evaluate as score
+
+from lucid_app.console import counting, out, print_json
+
+
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit.")],
+    data: Annotated[Path, typer.Option(help="Folder of images and labels.")],
+    split: Annotated[str | None, typer.Option(help="Split to score; val, valid or test when absent.")] = None,
+    path: Annotated[str, typer.Option(help="e2e, nms or both.")] = "both",
+    limit: Annotated[int, typer.Option(help="Score this many images; 0 for all.")] = 0,
+    batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
+    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    workers: Annotated[int | None, typer.Option(help="Loader processes.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,
+    save_predictions: Annotated[Path | None, typer.Option(help="Write the scored COCO results to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Score a checkpoint's averaged weights with the COCO protocol.
+
+    Two paths are reported: e2e (one-to-one branch, as deployed) and nms (one-to-many branch with suppression).
+
+    Examples:
+
+        lucid eval runs/detect-n-1/checkpoints/last.ckpt --data ~/photos
+
+        lucid eval best.ckpt --data coco --split val --output report.json
+    """
+    if path not in ("e2e", "nms", "both"):
+        raise ConfigError(f"--path {path}: choose e2e, nms or both")
+    with counting("scoring", quiet=as_json) as observe:
+        report = score(
+            checkpoint,
+            data,
+            split=split,
+            path=cast(Any, path),
+            limit=limit,
+            batch=batch,
+            image_size=image_size,
+            device=device,
+            workers=workers,
+            predictions=save_predictions,
+            observer=observe,
+        )
+    if output is not None:
+        write_json(output, report)
+    if as_json:
+        print_json(report)
+        return
+    info = report["info"]
+    out.print(f"{report['images']} images of {info['split']} at {info['image_size']} px in {report['seconds']} s")
+    for name, numbers in report["report"].items():
+        out.print(
+            f"{name:4s} AP50-95 {numbers['map']:.4f}  AP50 {numbers['map_50']:.4f}  AP75 {numbers['map_75']:.4f}  "
+            f"S/M/L {numbers['map_small']:.4f} {numbers['map_medium']:.4f} {numbers['map_large']:.4f}"
+        )
+        for class_name, row in numbers.get("per_class", {}).items():
+            out.print(f"     {class_name:20s} AP {row['map']:.4f}  AP50 {row['map_50']:.4f}")
+    if len(report["report"]) == 2:
+        deficit = 100 * (report["report"]["nms"]["map"] - report["report"]["e2e"]["map"])
+        out.print(f"e2e deficit {deficit:.2f} AP points")
+    if output is not None:
+        out.print(f"report {output}", soft_wrap=True)

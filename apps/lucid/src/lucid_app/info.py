@@ -1,0 +1,65 @@
+"""``lucid info``: sizes, costs and environment."""
+
+import platform
+from importlib.metadata import version
+from typing import Annotated
+
+import torch
+import typer
+from lucid_models import SIZES, TASKS, count
+from lucid_train import ConfigError
+from rich.table import Table
+
+from lucid_app.console import out, print_json
+
+
+def info(
+    size: Annotated[str | None, typer.Option(help="One size: n, s, m, l or x.")] = None,
+    task: Annotated[str | None, typer.Option(help="One task: detect.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the sizes as JSON.")] = False,
+) -> None:
+    """Show parameters and GFLOPs of every network, and this machine's environment.
+
+    Parameters are those of the deployed network (one branch, normalisation folded) and of the training checkpoint;
+    GFLOPs are counted at the task's own canvas.
+
+    Examples:
+
+        lucid info
+
+        lucid info --size n --json
+    """
+    for name, value, known in (("size", size, SIZES), ("task", task, TASKS)):
+        if value is not None and value not in known:
+            raise ConfigError(f"--{name} {value}: choose one of {', '.join(known)}")
+    rows = []
+    for one_task in [task] if task else list(TASKS):
+        for one_size in [size] if size else list(SIZES):
+            counted = count(one_task, one_size)
+            rows.append(
+                {
+                    "task": one_task,
+                    "size": one_size,
+                    "params_deployed": counted.params_deployed,
+                    "params_training": counted.params_training,
+                    "gflops": round(counted.gflops, 4),
+                }
+            )
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("task", "size", "deployed", "training", "GFLOPs")
+    for row in rows:
+        table.add_row(
+            str(row["task"]),
+            str(row["size"]),
+            f"{row['params_deployed']:,}",
+            f"{row['params_training']:,}",
+            f"{row['gflops']:.4f}",
+        )
+    out.print(table)
+    cuda = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
+    out.print(
+        f"lucid {version('lucid-app')}  torch {torch.__version__}  python {platform.python_version()}  "
+        f"CUDA device: {cuda}  threads: {torch.get_num_threads()}"
+    )

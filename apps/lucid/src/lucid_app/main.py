@@ -1,0 +1,102 @@
+"""Puts the commands together and turns every expected failure into one line and an exit status.
+
+Exit status: 0 done; 1 the work failed; 2 the command line or the configuration is wrong; 130 interrupted.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from lucid_train import ConfigError, Interrupted
+
+from lucid_app import data, demo, evaluate, fit, info, plot, predict
+from lucid_app.console import err
+
+app = typer.Typer(
+    name="lucid",
+    help="Train, score and run real-time object detectors.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("fit")(fit.fit)
+app.command("eval")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("plot")(plot.plot)
+app.command("info")(info.info)
+app.add_typer(data.app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"lucid {version('lucid-app')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that stand before the command; ``--debug`` is accepted anywhere."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
+    sys.exit(run(words, debug=debug))
+
+
+def run(words: Sequence[str], *, debug: bool = False) -> int:
+    """Return the exit status of a command line; the failure's one line has been printed."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=list(words), prog_name="lucid", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except Exception as error:
+        if debug and not hasattr(error, "exit_code"):
+            raise
+        status = status_of(error)
+        if status is None:
+            raise
+        err.print(f"error: {one_line(error)}", style="red", markup=False, highlight=False, soft_wrap=True)
+        return status
+    except KeyboardInterrupt:
+        err.print("interrupted", style="yellow")
+        return 130
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the exit status of an expected failure, or None for a defect that deserves its traceback."""
+    if isinstance(error, Interrupted):
+        return 130
+    if type(error).__name__ == "Abort":  # typer's answer to Ctrl-C
+        return 130
+    if isinstance(error, ConfigError):
+        return 2
+    if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # a usage error of the parser
+        return 2
+    if isinstance(error, ValueError | OSError):
+        return 1
+    return None
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of a failure on one line: what is wrong, where, what to do."""
+    if hasattr(error, "format_message"):
+        text = str(error.format_message())
+    elif isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    else:
+        text = str(error) or type(error).__name__
+    return " ".join(text.split())

@@ -1,0 +1,29 @@
+"""``lucid plot``: draw a run's curves."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from lucid_viz import plot_curves
+
+from lucid_app.console import out
+from lucid_app.sheets import save_figure
+
+
+def plot(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or its metrics.csv.")],
+    output: Annotated[Path | None, typer.Option(help="Picture to write; the suffix chooses the format.")] = None,
+) -> None:
+    """Draw a run's loss and AP curves.
+
+    Examples:
+
+        lucid plot runs/detect-n-1
+
+        lucid plot runs/detect-n-1 --output curves.pdf
+    """
+    figure = plot_curves(run)
+    folder = run if run.is_dir() else run.parent
+    target = output or folder / "plots" / "curves.png"
+    save_figure(figure, target)
+    out.print(str(target), soft_wrap=True)

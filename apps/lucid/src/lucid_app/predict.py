@@ -1,0 +1,132 @@
+"""``lucid predict``: run a checkpoint on images."""
+
+import glob
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from lucid_data import IMAGE_SUFFIXES, read_image
+from lucid_models import Predictions, Predictor
+from lucid_train import ConfigError, write_json
+from lucid_viz import RenderOptions, burn_predictions, save_image
+from torch import Tensor
+
+from lucid_app.console import counting, err, out, print_json
+
+
+def predict(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit.")],
+    sources: Annotated[list[str], typer.Argument(help="Images, folders or globs.")],
+    output: Annotated[Path, typer.Option(help="Folder for predictions.json and drawn images.")] = Path("predictions"),
+    draw: Annotated[bool, typer.Option("--draw", help="Write each image with its predictions drawn.")] = False,
+    conf: Annotated[float, typer.Option(help="Keep predictions scoring above this.")] = 0.25,
+    max_detections: Annotated[int, typer.Option(help="At most this many per image.")] = 300,
+    image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
+    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    batch: Annotated[int, typer.Option(help="Images per step.")] = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
+) -> None:
+    """Find objects in images, folders and globs; photos are turned as their EXIF tag says.
+
+    Examples:
+
+        lucid predict runs/detect-n-1/checkpoints/best.ckpt photo.jpg --draw
+
+        lucid predict best.ckpt "holiday/*.jpg" --output found --conf 0.4 --json
+    """
+    if not 0 <= conf <= 1:
+        raise ConfigError(f"--conf {conf}: give a number from 0 to 1")
+    if max_detections < 1:
+        raise ConfigError(f"--max-detections {max_detections}: give a positive number")
+    if batch < 1:
+        raise ConfigError(f"--batch {batch}: give a positive number")
+    files = expand(sources)
+    predictor = Predictor(
+        checkpoint, image_size=image_size, device=device, confidence=conf, max_detections=max_detections
+    )
+    records: list[dict[str, Any]] = []
+    failures: list[str] = []
+    with counting("predicting", quiet=as_json) as observe:
+        for paths, images in readable(files, batch, failures):
+            for path, image, found in zip(paths, images, predictor(images), strict=True):
+                records.append(record(path, found))
+                if draw:
+                    picture = burn_predictions(image, found, RenderOptions(confidence=conf))
+                    save_image(picture, output / drawn_name(path, files))
+            observe(len(records) + len(failures), len(files))
+    for failure in failures:
+        err.print(f"error: {failure}", style="red", markup=False, soft_wrap=True)
+    if records:
+        info = {"checkpoint": str(checkpoint), "conf_threshold": conf, "decoder": "e2e"}
+        write_json(output / "predictions.json", {"info": info, "images": records})
+    if as_json:
+        print_json(records)
+    else:
+        for one in records:
+            out.print(f"{one['image']}: {summary(one)}", soft_wrap=True, markup=False)
+        if records:
+            out.print(f"written {output}", soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def expand(sources: list[str]) -> list[Path]:
+    """Return the image files that the sources name, each once, in order.
+
+    Raises:
+        FileNotFoundError: a source that names no image.
+    """
+    files: dict[Path, None] = {}
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            found = sorted(entry for entry in path.rglob("*") if entry.suffix.lower() in IMAGE_SUFFIXES)
+        elif path.is_file():
+            found = [path]
+        else:
+            found = sorted(Path(match) for match in glob.glob(source, recursive=True) if Path(match).is_file())
+        if not found:
+            raise FileNotFoundError(f"{source}: no image there; give a file, a folder of images or a glob")
+        files |= dict.fromkeys(found)
+    return list(files)
+
+
+def readable(
+    files: list[Path], batch: int, failures: list[str]
+) -> Iterator[tuple[list[Path], list[Tensor]]]:
+    """Yield batches of decoded images; a file that cannot be read is noted in ``failures`` and left out."""
+    paths: list[Path] = []
+    images: list[Tensor] = []
+    for path in files:
+        try:
+            images.append(read_image(path, exif=True))
+        except OSError as error:
+            failures.append(str(error))
+            continue
+        paths.append(path)
+        if len(paths) == batch:
+            yield paths, images
+            paths, images = [], []
+    if paths:
+        yield paths, images
+
+
+def record(path: Path, found: Predictions) -> dict[str, Any]:
+    """Return the JSON record of one image: path, size, and a box, score, label and name per detection."""
+    return {"image": str(path), **found.to_dict()}
+
+
+def drawn_name(path: Path, files: list[Path]) -> str:
+    """Return the file name of a drawn image: the source's own, made unique where two sources share it."""
+    twins = [other for other in files if other.stem == path.stem]
+    suffix = path.suffix.lower() if path.suffix.lower() in (".jpg", ".jpeg", ".png") else ".png"
+    return f"{path.stem}{suffix}" if len(twins) == 1 else f"{path.stem}-{twins.index(path) + 1}{suffix}"
+
+
+def summary(one: dict[str, Any]) -> str:
+    """Return how many objects of each class were found, in words."""
+    counts: dict[str, int] = {}
+    for detection in one["detections"]:
+        counts[detection["name"]] = counts.get(detection["name"], 0) + 1
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing found"

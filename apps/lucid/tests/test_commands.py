@@ -1,0 +1,133 @@
+"""Every command on a small run: what it prints, what it writes, how it exits."""
+
+import json
+
+import pytest
+import torch
+from lucid_data import read_image
+
+
+def test_help_of_every_command_works_without_data(lucid):
+    for words in ([], ["demo"], ["fit"], ["eval"], ["predict"], ["plot"], ["info"], ["data"], ["data", "check"]):
+        status, out, _ = lucid(*words, "--help")
+        assert status == 0
+        assert "Usage" in out
+
+
+def test_every_command_shows_an_example(lucid):
+    for words in (["demo"], ["fit"], ["eval"], ["predict"], ["plot"], ["info"], ["data", "check"]):
+        _, out, _ = lucid(*words, "--help")
+        assert "lucid " + " ".join(words) in " ".join(out.split()), words
+
+
+def test_fit_draws_curves_batches_and_predictions(trained):
+    assert sorted(file.name for file in (trained / "plots").iterdir()) == [
+        "curves.png",
+        "train_batch_1.png",
+        "train_batch_2.png",
+        "val_predictions.png",
+    ]
+
+
+def test_fit_json_ends_with_the_contract(lucid, scenes):
+    words = f"fit --data {scenes} --image-size 64 --batch 5 --epochs 1 --workers 0 --device cpu --quiet --json --fingerprint"
+    status, out, _ = lucid(*words.split(), "--output", "run")
+    assert status == 0
+    document = json.loads(out.splitlines()[-1])
+    assert set(document) == {"run", "best_checkpoint", "last_checkpoint", "metrics", "fingerprint"}
+    assert len(document["fingerprint"]["all"]) == 64
+
+
+def test_fit_shows_an_epoch_line_on_stderr(lucid, scenes):
+    words = f"fit --data {scenes} --image-size 64 --batch 5 --epochs 1 --workers 0 --device cpu --output run"
+    status, _, err = lucid(*words.split())
+    assert status == 0
+    assert "epoch 1/1" in err
+    assert "AP" in err
+
+
+def test_eval_prints_both_paths_and_writes_the_report(lucid, scenes, trained):
+    last = trained / "checkpoints" / "last.ckpt"
+    status, out, _ = lucid("eval", last, "--data", scenes, "--workers", 0, "--output", "report.json")
+    assert status == 0
+    assert "e2e" in out
+    assert "nms" in out
+    report = json.loads((lucid.folder / "report.json").read_text())
+    assert set(report["report"]) == {"e2e", "nms"}
+
+
+def test_eval_json_is_the_report(lucid, scenes, trained):
+    last = trained / "checkpoints" / "last.ckpt"
+    status, out, _ = lucid("eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--limit", 2, "--json")
+    assert status == 0
+    assert json.loads(out)["images"] == 2
+
+
+def test_predict_writes_json_and_drawn_images(lucid, scenes, trained):
+    last = trained / "checkpoints" / "last.ckpt"
+    images = sorted(path for path in scenes.rglob("*") if path.suffix in (".png", ".jpg"))[:3]
+    status, out, _ = lucid("predict", last, *images, "--draw", "--conf", 0.01, "--output", "found", "--json")
+    assert status == 0
+    records = json.loads(out)
+    assert [record["image"] for record in records] == [str(path) for path in images]
+    assert all({"box", "score", "label", "name"} <= set(one) for record in records for one in record["detections"])
+    written = json.loads((lucid.folder / "found" / "predictions.json").read_text())
+    assert written["images"] == records
+    for path in images:
+        assert read_image(lucid.folder / "found" / path.name).shape == read_image(path).shape
+
+
+def test_predict_takes_folders_and_globs(lucid, scenes, trained):
+    last = trained / "checkpoints" / "last.ckpt"
+    folder = next(path.parent for path in scenes.rglob("*") if path.suffix in (".png", ".jpg"))
+    by_folder, by_glob = (
+        json.loads(lucid("predict", last, source, "--json")[1]) for source in (folder, f"{folder}/*.*")
+    )
+    assert by_folder == by_glob
+    assert len(by_folder) == len(list(folder.iterdir()))
+
+
+def test_predict_keeps_going_past_a_broken_image_and_says_so(lucid, scenes, trained):
+    good = next(path for path in scenes.rglob("*") if path.suffix in (".png", ".jpg"))
+    (lucid.folder / "broken.jpg").write_bytes(good.read_bytes()[:40])
+    status, out, err = lucid("predict", trained / "checkpoints" / "last.ckpt", "broken.jpg", good, "--json")
+    assert status == 1
+    assert len(json.loads(out)) == 1
+    assert "broken.jpg" in err
+    assert "Traceback" not in err
+
+
+def test_plot_writes_where_told(lucid, trained):
+    status, out, _ = lucid("plot", trained, "--output", "curves.png")
+    assert status == 0
+    assert out.strip() == "curves.png"
+    assert read_image(lucid.folder / "curves.png").shape[0] == 3
+
+
+def test_info_json_lists_the_sizes(lucid):
+    status, out, _ = lucid("info", "--json")
+    rows = json.loads(out)
+    assert status == 0
+    assert [(row["task"], row["size"]) for row in rows] == [("detect", size) for size in "nsmlx"]
+    assert rows[0] == {
+        "task": "detect",
+        "size": "n",
+        "params_deployed": 2408932,
+        "params_training": 2572280,
+        "gflops": pytest.approx(5.3599, abs=5e-5),
+    }
+
+
+def test_data_check_of_a_sound_set_exits_zero(lucid, scenes):
+    status, out, _ = lucid("data", "check", scenes, "--json")
+    assert status == 0
+    assert json.loads(out)["counts"]["error"] == 0
+
+
+def test_resume_last_continues_the_named_run(lucid, scenes):
+    words = f"fit --data {scenes} --image-size 64 --batch 5 --epochs 1 --workers 0 --device cpu --quiet --output run"
+    assert lucid(*words.split())[0] == 0
+    before = torch.load(lucid.folder / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert lucid("fit", "--resume", "last", "--output", "run", "--quiet")[0] == 0
+    after = torch.load(lucid.folder / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert before == after == 2

@@ -1,0 +1,131 @@
+"""Wrong input: one clear line, the right exit status, nothing left behind."""
+
+import pickle
+
+import pytest
+import torch
+
+
+class Payload:
+    def __reduce__(self):
+        return (open, ("executed", "w"))
+
+
+@pytest.fixture
+def fails(lucid):
+    def call(*words, status, words_in_line=()):
+        got, out, err = lucid(*words)
+        lines = [line for line in err.splitlines() if line.strip()]
+        assert got == status, err
+        assert "Traceback" not in err
+        assert lines[-1].startswith("error: ")
+        assert sum(line.startswith("error: ") for line in lines) == 1
+        for word in words_in_line:
+            assert str(word) in lines[-1]
+        return lines[-1]
+
+    call.lucid = lucid
+    return call
+
+
+def test_a_missing_data_folder(fails):
+    fails("fit", "--data", "nowhere", status=1, words_in_line=["nowhere"])
+    assert fails.lucid.files() == []
+
+
+def test_no_data_at_all(fails):
+    fails("fit", status=2, words_in_line=["--data"])
+
+
+def test_an_empty_data_folder(fails):
+    (fails.lucid.folder / "empty").mkdir()
+    fails("fit", "--data", "empty", status=1, words_in_line=["empty"])
+    assert fails.lucid.files() == []
+
+
+def test_an_unknown_option_is_answered_with_the_nearest(fails):
+    fails("fit", "--epoch", 3, status=2, words_in_line=["--epochs"])
+
+
+def test_an_unknown_command(fails):
+    fails("fti", status=2)
+
+
+def test_an_unknown_recipe_key_is_answered_with_the_nearest(fails, scenes):
+    line = fails("fit", "--data", scenes, "--set", "run.epoch=3", status=2)
+    assert "did you mean run.epochs?" in line
+
+
+def test_an_unknown_recipe(fails, scenes):
+    fails("fit", "--data", scenes, "--recipe", "detct", status=2, words_in_line=["did you mean detect?"])
+
+
+def test_a_canvas_that_is_no_multiple_of_32(fails, scenes):
+    fails("fit", "--data", scenes, "--image-size", 100, status=2, words_in_line=["image_size", 100])
+
+
+def test_an_unknown_split(fails, scenes):
+    fails("fit", "--data", scenes, "--set", "data.train_split=holidays", status=1, words_in_line=["holidays"])
+    assert fails.lucid.files() == []
+
+
+def test_a_checkpoint_that_is_none(fails, scenes):
+    (fails.lucid.folder / "note.ckpt").write_text("hello")
+    fails("eval", "note.ckpt", "--data", scenes, status=1, words_in_line=["note.ckpt"])
+    fails("predict", "note.ckpt", scenes, status=1, words_in_line=["note.ckpt"])
+    fails("predict", "missing.ckpt", scenes, status=1, words_in_line=["missing.ckpt"])
+
+
+def test_a_checkpoint_of_something_else(fails, scenes):
+    torch.save({"weights": torch.zeros(1)}, fails.lucid.folder / "other.ckpt")
+    fails("eval", "other.ckpt", "--data", scenes, status=1, words_in_line=["other.ckpt"])
+
+
+def test_a_pickle_that_would_execute_code_does_not(fails, scenes):
+    (fails.lucid.folder / "evil.ckpt").write_bytes(pickle.dumps(Payload()))
+    torch.save({"lucid": Payload()}, fails.lucid.folder / "evil2.ckpt")
+    for name in ("evil.ckpt", "evil2.ckpt"):
+        fails("eval", name, "--data", scenes, status=1, words_in_line=[name])
+        fails("fit", "--data", scenes, "--init", name, "--set", "run.output=run-" + name, status=1, words_in_line=[name])
+    assert not (fails.lucid.folder / "executed").exists()
+
+
+def test_classes_that_are_not_the_checkpoints(fails, scenes, trained):
+    import json
+
+    other = fails.lucid.folder / "other"
+    (other / "annotations").mkdir(parents=True)
+    (other / "val").mkdir()
+    document = {"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}]}
+    (other / "annotations" / "instances_val.json").write_text(json.dumps(document))
+    last = trained / "checkpoints" / "last.ckpt"
+    fails("eval", last, "--data", other, status=1, words_in_line=["1 class"])
+
+
+def test_predict_without_an_image(fails, trained):
+    fails("predict", trained / "checkpoints" / "last.ckpt", "nothing-here-*", status=1, words_in_line=["nothing-here"])
+
+
+def test_a_confidence_out_of_range(fails, trained):
+    fails("predict", trained / "checkpoints" / "last.ckpt", "x", "--conf", 1.5, status=2, words_in_line=["1.5"])
+
+
+def test_an_unknown_path(fails, trained, scenes):
+    last = trained / "checkpoints" / "last.ckpt"
+    fails("eval", last, "--data", scenes, "--path", "both-ways", status=2, words_in_line=["both-ways"])
+
+
+def test_plot_without_a_run(fails):
+    fails("plot", "nowhere", status=1, words_in_line=["nowhere"])
+
+
+def test_an_unknown_size(fails):
+    fails("info", "--size", "q", status=2, words_in_line=["q", "n, s, m, l, x"])
+
+
+def test_resume_without_a_run(fails, scenes):
+    fails("fit", "--data", scenes, "--resume", "last", status=2, words_in_line=["no run"])
+
+
+def test_a_second_fit_into_the_same_folder(fails, scenes, trained):
+    fails("fit", "--data", scenes, "--output", trained, status=2, words_in_line=["already holds a run"])

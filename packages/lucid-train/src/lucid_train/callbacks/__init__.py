@@ -1,0 +1,21 @@
+"""What happens around the training step, one concern a file."""
+
+from lucid_train.callbacks.checkpoints import Checkpoints, Interrupted
+from lucid_train.callbacks.ema import EmaCallback
+from lucid_train.callbacks.history import COLUMNS, History
+from lucid_train.callbacks.loader import LoaderEpoch
+from lucid_train.callbacks.observe import Observe, Observer, Progress
+from lucid_train.callbacks.progressive import ProgressiveWeight
+
+__all__ = [
+    "COLUMNS",
+    "Checkpoints",
+    "EmaCallback",
+    "History",
+    "Interrupted",
+    "LoaderEpoch",
+    "Observe",
+    "Observer",
+    "Progress",
+    "ProgressiveWeight",
+]

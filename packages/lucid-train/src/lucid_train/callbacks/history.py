@@ -1,0 +1,105 @@
+"""One row of numbers per epoch, and every step's loss: what metrics.csv and the fingerprint are made of."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from lucid_train.module import DetectionLitModule
+
+PARTS = ("loss", "o2m_box", "o2m_cls", "o2m_l1", "o2o_box", "o2o_cls", "o2o_l1")
+COLUMNS = (
+    "epoch",
+    "step",
+    "lr",
+    "alpha",
+    *(f"train/{part}" for part in PARTS),
+    *(f"val/{part}" for part in PARTS),
+    "val/mAP",
+    "val/mAP50",
+    "val/mAP75",
+)
+
+
+class History(Callback):
+    """Accumulates step values in float64 and writes ``metrics.csv`` whole after each epoch.
+
+    The accumulators are checkpoint state, so a run resumed in the middle of an epoch writes the same rows as one
+    that was never interrupted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, float]] = []
+        self.losses: list[float] = []
+        self._sums: dict[str, float] = {}
+        self._images = 0
+        self._validation: dict[str, float] = {}
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Add one step's parts, weighted by its images."""
+        assert isinstance(pl_module, DetectionLitModule)
+        parts = pl_module.latest_parts
+        values = torch.stack([part.double() for part in parts.values()]).tolist()
+        images = len(batch.images)
+        for name, value in zip(parts, values, strict=True):
+            self._sums[name] = self._sums.get(name, 0.0) + value * images
+        self._images += images
+        self.losses.append(values[0])
+
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Keep the validation numbers for the epoch's row."""
+        if not trainer.sanity_checking:
+            self._validation = {
+                name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")
+            }
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Close the epoch's row and rewrite the table."""
+        assert isinstance(pl_module, DetectionLitModule)
+        row: dict[str, float] = {
+            "epoch": trainer.current_epoch,
+            "step": trainer.global_step,
+            "lr": float(trainer.optimizers[0].param_groups[0]["lr"]),
+            "alpha": float(pl_module.alpha),
+        }
+        row |= {name: total / max(1, self._images) for name, total in self._sums.items()}
+        self.rows.append(row | self._validation)
+        self._sums, self._images, self._validation = {}, 0, {}
+        if trainer.is_global_zero:
+            write_table(self.path, self.rows)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows, the step losses and the open accumulators."""
+        return {
+            "rows": [dict(row) for row in self.rows],
+            "losses": torch.tensor(self.losses, dtype=torch.float64),
+            "sums": dict(self._sums),
+            "images": self._images,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue a saved history."""
+        self.rows = [dict(row) for row in state_dict["rows"]]
+        self.losses = state_dict["losses"].tolist()
+        self._sums, self._images = dict(state_dict["sums"]), state_dict["images"]
+
+
+def write_table(path: Path, rows: list[dict[str, float]]) -> None:
+    """Write the rows under stable column names; a cell is empty where an epoch has no such number."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    temporary.replace(path)

@@ -1,0 +1,237 @@
+"""The typed configuration of a fit: sections, recipes, overrides.
+
+A value of ``None`` means "choose for me"; :func:`lucid_train.auto.resolve` replaces every such value once the
+data set is open, and the resolved configuration is what ``config.yaml`` of a run holds.
+"""
+
+import difflib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Task = Literal["detect", "segment", "pose", "obb"]
+Size = Literal["n", "s", "m", "l", "x"]
+Precision = Literal["32", "16-mixed", "bf16-mixed"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Layout = Literal["coco", "yolo", "voc"]
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class ConfigError(ValueError):
+    """A configuration key or value that cannot be used; the message names the key and the remedy."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class DataConfig(_Section):
+    """Where the images come from and how they are batched."""
+
+    path: Path | None = None
+    layout: Layout | None = None
+    train_split: str | None = None
+    val_split: str | None = None
+    image_size: Annotated[int, Field(ge=32, multiple_of=32)] | None = None
+    batch: Annotated[int, Field(ge=1)] = 16
+    workers: Annotated[int, Field(ge=0)] | None = None
+
+
+class AugmentConfig(_Section):
+    """Overrides of the augmentation policy of the size and task; ``None`` keeps the policy's value."""
+
+    mosaic: Fraction | None = None
+    mixup: Fraction | None = None
+    scale: Annotated[float, Field(ge=0, lt=1)] | None = None
+    translate: Fraction | None = None
+    degrees: NonNegative | None = None
+    shear: NonNegative | None = None
+    hue: Fraction | None = None
+    saturation: Fraction | None = None
+    value: Fraction | None = None
+    flip_horizontal: Fraction | None = None
+    flip_vertical: Fraction | None = None
+    close_mosaic: Annotated[int, Field(ge=0)] | None = None
+
+
+class ModelConfig(_Section):
+    """Which detector, and the weights it starts from."""
+
+    task: Task = "detect"
+    size: Size = "n"
+    init: Path | None = None
+
+
+class OptimizerConfig(_Section):
+    """MuSGD and its learning-rate schedule."""
+
+    lr: Positive | None = None
+    final_factor: Annotated[float, Field(gt=0, le=1)] = 0.01
+    warmup_epochs: NonNegative | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    weight_decay: NonNegative = 5e-4
+    w_muon: NonNegative = 0.5
+    w_sgd: NonNegative = 0.5
+    ns_steps: Annotated[int, Field(ge=1)] = 5
+    clip_norm: Positive | None = 10.0
+    accumulate: Annotated[int, Field(ge=1)] = 1
+
+
+class LossConfig(_Section):
+    """Gains of the detection objective and the progressive branch weight."""
+
+    box_gain: NonNegative = 7.5
+    class_gain: NonNegative = 0.5
+    l1_gain: NonNegative = 6.0
+    alpha_initial: Fraction = 0.8
+    alpha_final: Fraction = 0.1
+
+
+class EmaConfig(_Section):
+    """The weight average that is evaluated and deployed."""
+
+    enabled: bool = True
+    decay: Annotated[float, Field(ge=0, lt=1)] | None = None
+    tau: Positive | None = None
+
+
+class RunConfig(_Section):
+    """Length, place, hardware and bookkeeping of the run."""
+
+    output: Path | None = None
+    epochs: Annotated[int, Field(ge=1)] = 50
+    seed: Annotated[int, Field(ge=0)] = 0
+    device: Device = "auto"
+    devices: Annotated[int, Field(ge=1)] = 1
+    precision: Precision = "32"
+    validate_every: Annotated[int, Field(ge=1)] = 1
+    checkpoint_steps: Annotated[int, Field(ge=1)] | None = None
+    fingerprint: bool = False
+
+
+class FitConfig(_Section):
+    """Everything a fit depends on.
+
+    Example:
+        >>> FitConfig().run.epochs
+        50
+    """
+
+    data: DataConfig = DataConfig()
+    augment: AugmentConfig = AugmentConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    loss: LossConfig = LossConfig()
+    ema: EmaConfig = EmaConfig()
+    run: RunConfig = RunConfig()
+
+    def updated(self, **sections: Mapping[str, Any]) -> "FitConfig":
+        """Return a validated copy with the given keys of the given sections replaced."""
+        document = self.model_dump()
+        for section, values in sections.items():
+            document[section].update(values)
+        return parse_config(document, "the configuration")
+
+    def to_yaml(self) -> str:
+        """Return the configuration as YAML text that :func:`load_config` reads back unchanged."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def recipes() -> tuple[str, ...]:
+    """Return the names of the packaged recipes, sorted.
+
+    Example:
+        >>> "detect" in recipes()
+        True
+    """
+    folder = resources.files("lucid_train") / "recipes"
+    return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+
+
+def load_config(recipe: str | Path = "detect", overrides: Mapping[str, Any] | None = None) -> FitConfig:
+    """Return the configuration of a recipe with overrides applied.
+
+    Args:
+        recipe: a packaged recipe's name (with or without ``.yaml``) or the path of a YAML file.
+        overrides: ``"section.key"`` to value; text is read as YAML, so ``"3"`` is a number.
+
+    Raises:
+        ConfigError: unknown recipe, unreadable YAML, unknown key or unusable value.
+
+    Example:
+        >>> load_config("detect", {"run.epochs": "3"}).run.epochs
+        3
+    """
+    text, source = _recipe_text(str(recipe))
+    try:
+        document = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{source}: expected a mapping of sections, got {type(document).__name__}")
+    for dotted, value in (overrides or {}).items():
+        section, dot, key = dotted.partition(".")
+        if not dot or not key:
+            raise ConfigError(f"--set {dotted}: write it as section.key=value, for example run.epochs=50")
+        _reject_unknown(dotted, "--set")
+        inside = document.setdefault(section, {})
+        inside[key] = yaml.safe_load(value) if isinstance(value, str) else value
+    return parse_config(document, source)
+
+
+def parse_config(document: Mapping[str, Any], source: str) -> FitConfig:
+    """Return the validated configuration of a nested mapping.
+
+    Raises:
+        ConfigError: one line naming ``source``, the key, the value and what was expected.
+    """
+    for section, values in document.items():
+        _reject_unknown(str(section), source)
+        for key in values if isinstance(values, Mapping) else ():
+            _reject_unknown(f"{section}.{key}", source)
+    try:
+        return FitConfig.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{source}: {key} = {first['input']!r}: {first['msg']}") from error
+
+
+def _recipe_text(recipe: str) -> tuple[str, str]:
+    path = Path(recipe)
+    if path.is_file():
+        return path.read_text(encoding="utf-8"), str(path)
+    packaged = resources.files("lucid_train") / "recipes" / f"{recipe.removesuffix('.yaml')}.yaml"
+    if path.name == recipe and packaged.is_file():
+        return packaged.read_text(encoding="utf-8"), f"recipe {recipe}"
+    hint = f"; did you mean {close[0]}?" if (close := difflib.get_close_matches(recipe, recipes())) else ""
+    raise ConfigError(
+        f"recipe {recipe!r}: neither a file nor a packaged recipe ({', '.join(recipes())}){hint}"
+    )
+
+
+def _reject_unknown(dotted: str, source: str) -> None:
+    section, _, key = dotted.partition(".")
+    known = FitConfig.model_fields
+    if section not in known:
+        raise ConfigError(f"{source}: unknown section {section!r}{_suggest(section, list(known))}")
+    inside = known[section].annotation
+    assert isinstance(inside, type)
+    assert issubclass(inside, BaseModel)
+    if key and key not in inside.model_fields:
+        raise ConfigError(f"{source}: unknown key {dotted!r}{_suggest(key, list(inside.model_fields), section)}")
+
+
+def _suggest(word: str, known: list[str], section: str = "") -> str:
+    prefix = f"{section}." if section else ""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"; did you mean {prefix}{close[0]}?"
+    return f"; known: {', '.join(prefix + name for name in known)}"

@@ -1,0 +1,140 @@
+"""Scores a checkpoint on a split with the COCO protocol: the function behind ``lucid eval``."""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lucid_data import Catalog, EvalPipeline, available_splits, eval_loader, open_catalog
+from lucid_models import Detector, describe, end_to_end, load, make_points, with_nms
+
+from lucid_train.results import ResultCollector
+from lucid_train.tasks import task_row
+
+PathName = Literal["e2e", "nms", "both"]
+
+
+def evaluate(
+    checkpoint: str | Path,
+    data: str | Path,
+    *,
+    split: str | None = None,
+    path: PathName = "both",
+    limit: int = 0,
+    batch: int | None = None,
+    image_size: int | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
+    predictions: str | Path | None = None,
+    observer: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Return the report of a checkpoint's averaged weights on one split.
+
+    Args:
+        checkpoint: a lucid checkpoint; it states task, size, classes and canvas.
+        data: the data set's folder.
+        split: which split; ``None`` takes ``val``, ``valid`` or ``test``, whichever exists first.
+        path: ``e2e`` (one-to-one branch, no suppression), ``nms`` (one-to-many branch) or ``both``.
+        limit: images to score, 0 for all.
+        batch, image_size, workers: loader settings; ``None`` takes the task's and the checkpoint's.
+        device: torch device.
+        predictions: write the COCO results that were scored to this file (one per path: ``-nms`` is appended).
+        observer: called with images done and images in all.
+
+    Returns:
+        ``{"info": …, "images": int, "seconds": float, "report": {"e2e": …, "nms": …}}``.
+
+    Raises:
+        ValueError: arguments out of range, or classes that do not fit the checkpoint.
+        FileNotFoundError: no such file or split.
+    """
+    if limit < 0:
+        raise ValueError(f"limit = {limit}: give 0 for all images, or a positive number")
+    header = describe(checkpoint)
+    canvas = image_size or header.image_size
+    if canvas <= 0 or canvas % 32:
+        raise ValueError(f"image size {canvas}: give a positive multiple of 32")
+    detector = load(checkpoint).to(device).eval()
+    catalog = open_catalog(data, split or default_split(Path(data)), header.task)
+    require_same_classes(catalog, detector)
+    if limit:
+        catalog = catalog.subset(range(min(limit, len(catalog))))
+    loader = eval_loader(
+        EvalPipeline(catalog, canvas), batch or task_row(header.task).eval_batch, workers=workers
+    )
+    collectors = {name: ResultCollector(catalog) for name in (("e2e", "nms") if path == "both" else (path,))}
+    started, done = time.perf_counter(), 0
+    detector = detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with torch.inference_mode():
+        for part in loader:
+            images = part.images.to(device).to(torch.float32, memory_format=torch.channels_last).div_(255)
+            height, width = images.shape[-2:]
+            points, strides = make_points(height, width, detector.strides, device=images.device)
+            output = detector(images)
+            for name, collector in collectors.items():
+                decode, branch = (end_to_end, output.o2o) if name == "e2e" else (with_nms, output.o2m)
+                collector.add(decode(branch, points, strides)[0], part.indices, part.sizes, (height, width))
+            done += len(images)
+            if observer:
+                observer(done, len(catalog))
+    if predictions is not None:
+        for name, collector in collectors.items():
+            write_json(results_file(Path(predictions), name, len(collectors)), collector.results)
+    return {
+        "info": {
+            "checkpoint": str(checkpoint),
+            "task": header.task,
+            "size": header.size,
+            "image_size": canvas,
+            "data": str(data),
+            "split": catalog.split,
+            "device": device,
+            "versions": {name: version(name) for name in ("torch", "torchvision", "pycocotools", "lucid-train")},
+            "machine": platform.machine(),
+        },
+        "images": len(catalog),
+        "seconds": round(time.perf_counter() - started, 1),
+        "report": {name: collector.score() for name, collector in collectors.items()},
+    }
+
+
+def default_split(data: Path) -> str:
+    """Return the split that is scored when none is named.
+
+    Raises:
+        ValueError: the data set has neither val, valid nor test.
+    """
+    splits = available_splits(data)
+    for name in ("val", "valid", "test"):
+        if name in splits:
+            return name
+    raise ValueError(f"{data}: no val, valid or test split among {', '.join(splits) or 'none'}; name one with --split")
+
+
+def require_same_classes(catalog: Catalog, detector: Detector) -> None:
+    """Raise ValueError where the data's classes are not the checkpoint's."""
+    if len(catalog.class_names) != len(detector.names):
+        raise ValueError(
+            f"{catalog.root}: {len(catalog.class_names)} classes, but the checkpoint was trained on "
+            f"{len(detector.names)} ({', '.join(detector.names[:5])}{', …' if len(detector.names) > 5 else ''})"
+        )
+    for label, (ours, theirs) in enumerate(zip(detector.names, catalog.class_names, strict=True)):
+        if ours != theirs:
+            raise ValueError(f"{catalog.root}: class {label} is {theirs!r}, but {ours!r} in the checkpoint")
+
+
+def results_file(path: Path, name: str, count: int) -> Path:
+    """Return the file of one path's results: the given one, with the path's name appended for a second path."""
+    return path if count == 1 or name == "e2e" else path.with_name(f"{path.stem}-{name}{path.suffix}")
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON whole: the file appears by rename, and NaN is refused."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
+    temporary.replace(path)

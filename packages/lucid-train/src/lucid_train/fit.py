@@ -1,0 +1,184 @@
+"""Trains a detector from a configuration: the one function behind ``lucid fit``."""
+
+import logging
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback
+from lucid_models import load, load_weights
+
+from lucid_train.auto import RunLength, resolve
+from lucid_train.callbacks import (
+    Checkpoints,
+    EmaCallback,
+    History,
+    LoaderEpoch,
+    Observe,
+    Observer,
+    ProgressiveWeight,
+)
+from lucid_train.config import FitConfig
+from lucid_train.datamodule import DetectionDataModule
+from lucid_train.fingerprint import write_fingerprint
+from lucid_train.module import DetectionLitModule
+from lucid_train.run_folder import find_run, new_run_folder, require_same, stored_config
+from lucid_train.tasks import task_row
+
+log = logging.getLogger("lucid")
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit left behind: its folder, checkpoints, last metrics and, when asked for, fingerprints."""
+
+    run: Path
+    best_checkpoint: Path | None
+    last_checkpoint: Path
+    metrics: dict[str, float]
+    fingerprint: dict[str, str] | None = None
+    transfer: str = field(default="", compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "run": str(self.run),
+            "best_checkpoint": str(self.best_checkpoint) if self.best_checkpoint else None,
+            "last_checkpoint": str(self.last_checkpoint),
+            "metrics": self.metrics,
+            "fingerprint": self.fingerprint,
+        }
+
+
+def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | None = None) -> FitResult:
+    """Train and return where the results are.
+
+    Args:
+        config: the run's configuration; open values are chosen from the data.
+        resume: ``"last"`` or a checkpoint's path, to continue a run exactly.
+        observer: called with :class:`lucid_train.Progress` as the run advances.
+
+    Raises:
+        ConfigError: a configuration that cannot be used or does not fit the run being resumed.
+        FileNotFoundError, ValueError: data or weights that are not there or do not fit.
+        Interrupted: the run was stopped by a signal, after saving its state.
+    """
+    task_row(config.model.task)
+    data = DetectionDataModule(config)
+    config = resolve(config, run_length(config, len(data.train_catalog)))
+    checkpoint: Path | None = None
+    if resume is None:
+        folder = new_run_folder(config)
+    else:
+        folder, checkpoint = find_run(config.run.output, resume)
+        require_same(stored_config(folder), config)
+        if checkpoint is None:
+            log.warning("%s has no checkpoint yet: starting from its first step", folder)
+    config = config.updated(run={"output": folder})
+    data.use(config)
+    (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+
+    # Unseeded generators have no part in a fit; this seeds the network's initial weights.
+    lightning.seed_everything(config.run.seed, workers=False, verbose=False)
+    module = build_module(config, data)
+    transfer = initialise(module, config) if checkpoint is None else ""
+    history = History(folder / "metrics.csv")
+    saver = Checkpoints(folder / "checkpoints", module.row.headline, config.run.checkpoint_steps)
+    ema = EmaCallback(config.ema.decay or 0.9999, config.ema.tau or 2000.0) if config.ema.enabled else None
+    callbacks: list[Callback] = [LoaderEpoch(), ProgressiveWeight()]
+    callbacks += [ema] if ema else []
+    callbacks += [history]
+    callbacks += [Observe(observer)] if observer else []
+    callbacks += [saver]
+    trainer = build_trainer(config, folder, callbacks)
+    with warnings.catch_warnings():
+        for silenced in _LIGHTNING_HINTS:
+            warnings.filterwarnings("ignore", message=silenced)
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    digests = None
+    if config.run.fingerprint:
+        digests = write_fingerprint(folder / "fingerprint.json", learned(trainer, module, ema, history))
+    metrics = {name: float(value) for name, value in (history.rows[-1] if history.rows else {}).items()}
+    best = saver.best if saver.best.is_file() else None
+    return FitResult(folder, best, saver.last, metrics, digests, transfer)
+
+
+# Hints that do not apply: the loaders choose their own workers, and one file per epoch is logged here.
+_LIGHTNING_HINTS = (
+    ".*does not have many workers.*",
+    ".*smaller than the logging interval.*",
+    ".*Checkpoint directory.*",
+    ".*No loggers.*",
+    ".*srun.*",
+    ".*isinstance.treespec, LeafSpec.*",
+)
+
+
+def run_length(config: FitConfig, images: int) -> RunLength:
+    """Return the counts that the automatic choices look at."""
+    per_step = config.data.batch * config.run.devices * config.optimizer.accumulate
+    return RunLength(images, max(1, -(-images // per_step)), config.run.epochs)
+
+
+def build_module(config: FitConfig, data: DetectionDataModule) -> DetectionLitModule:
+    """Return the module for the data's classes, ready for a trainer."""
+    module = DetectionLitModule(
+        config.model.task,
+        config.model.size,
+        data.train_catalog.num_classes,
+        data.train_catalog.class_names,
+        optimizer=config.optimizer,
+        loss=config.loss,
+    )
+    module.image_size = config.data.image_size
+    module.validation_catalog = data.val_catalog
+    return module
+
+
+def initialise(module: DetectionLitModule, config: FitConfig) -> str:
+    """Load the weights that ``model.init`` names, where they fit; return the table of what happened."""
+    if config.model.init is None:
+        return ""
+    return str(load_weights(module.detector, load(config.model.init).state_dict()))
+
+
+def build_trainer(config: FitConfig, folder: Path, callbacks: list[Callback]) -> lightning.Trainer:
+    """Return the Lightning trainer of a run; checkpoints, logs and progress are the callbacks' business."""
+    torch.utils.deterministic.fill_uninitialized_memory = False  # every tensor here is written before it is read
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    return lightning.Trainer(
+        accelerator="gpu" if config.run.device == "cuda" else config.run.device,
+        devices=config.run.devices,
+        precision=config.run.precision,
+        max_epochs=config.run.epochs,
+        accumulate_grad_batches=config.optimizer.accumulate,
+        gradient_clip_val=config.optimizer.clip_norm,
+        check_val_every_n_epoch=config.run.validate_every,
+        default_root_dir=folder,
+        deterministic=True if config.run.device != "mps" else "warn",
+        callbacks=callbacks,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
+
+
+def learned(
+    trainer: lightning.Trainer, module: DetectionLitModule, ema: EmaCallback | None, history: History
+) -> dict[str, object]:
+    """Return everything a run has learned and measured, for fingerprinting."""
+    return {
+        "model": module.detector.state_dict(),
+        "optimizer": trainer.optimizers[0].state_dict()["state"],
+        "scheduler": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+        "ema": ema.average.state_dict() if ema and ema.average else {},
+        "losses": history.losses,
+        "metrics": history.rows,
+    }

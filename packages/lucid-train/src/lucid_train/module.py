@@ -1,0 +1,160 @@
+"""The Lightning module: one detector, its objective, its optimizer and its validation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import lightning
+import torch
+from lucid_data import Batch, Catalog
+from lucid_models import DetectionLoss, build_detector, end_to_end, make_points
+from lucid_optim import MuSGD, param_groups, warmup_linear_decay
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from lucid_train.config import LossConfig, OptimizerConfig
+from lucid_train.results import ResultCollector
+from lucid_train.tasks import task_row
+
+
+class DetectionLitModule(lightning.LightningModule):
+    """Trains one detector.
+
+    Args:
+        task: a task of :data:`lucid_train.tasks.TASK_TABLE`.
+        size: ``n``, ``s``, ``m``, ``l`` or ``x``.
+        num_classes: classes of the head.
+        names: class names in label order, stored in checkpoints; ``None`` names them by index.
+        optimizer: MuSGD settings; ``lr`` and ``warmup_epochs`` must be chosen (not ``None``).
+        loss: gains and branch weights.
+
+    Raises:
+        ValueError: unknown task or size, or a name count that differs from ``num_classes``.
+
+    The weight between the branches is the buffer-free attribute ``alpha`` (set by the progressive callback).
+    """
+
+    def __init__(
+        self,
+        task: str = "detect",
+        size: str = "n",
+        num_classes: int = 80,
+        names: Sequence[str] | None = None,
+        *,
+        optimizer: OptimizerConfig | None = None,
+        loss: LossConfig | None = None,
+    ) -> None:
+        super().__init__()
+        self.row = task_row(task)
+        self.optimizer_settings = optimizer or OptimizerConfig(lr=0.01, warmup_epochs=3.0)
+        self.loss_settings = loss or LossConfig()
+        self.detector = build_detector(task, size, num_classes=num_classes, names=names)
+        self.criterion = DetectionLoss(
+            num_classes,
+            box_gain=self.loss_settings.box_gain,
+            class_gain=self.loss_settings.class_gain,
+            l1_gain=self.loss_settings.l1_gain,
+        )
+        self.alpha: float | Tensor = 0.5
+        self.image_size: int | None = None
+        self.validation_catalog: Catalog | None = None
+        self._collector: ResultCollector | None = None
+
+    def setup(self, stage: str) -> None:
+        """Lay convolution weights out channels-last where that is faster (CPU and CUDA)."""
+        if self.device.type in ("cpu", "cuda"):
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def prepare_images(self, images: Tensor) -> Tensor:
+        """Return the network input of uint8 images (B, 3, H, W): the parameters' dtype, [0, 1], channels-last."""
+        dtype = next(self.detector.parameters()).dtype
+        return images.to(dtype=dtype, memory_format=torch.channels_last).div_(255)
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        """Return the objective of one batch (0-d, float32) and log its parts."""
+        return self._shared_step(batch, "train")
+
+    def validation_step(self, batch: Batch, batch_index: int) -> None:
+        """Log the objective of one batch and collect its end-to-end detections."""
+        self._shared_step(batch, "val")
+
+    def _shared_step(self, batch: Batch, stage: str) -> Tensor:
+        images = self.prepare_images(batch.images)
+        height, width = images.shape[-2:]
+        points, strides = make_points(height, width, self.detector.strides, device=images.device)
+        output = self.detector(images)
+        result = self.criterion(
+            output, points, strides, batch.boxes, batch.labels, batch.valid, self.alpha
+        )
+        parts = {
+            f"{stage}/loss": result.total,
+            f"{stage}/o2m_box": result.o2m.box,
+            f"{stage}/o2m_cls": result.o2m.cls,
+            f"{stage}/o2m_l1": result.o2m.l1,
+            f"{stage}/o2o_box": result.o2o.box,
+            f"{stage}/o2o_cls": result.o2o.cls,
+            f"{stage}/o2o_l1": result.o2o.l1,
+        }
+        self.log_parts(stage, parts, len(batch.images))
+        if stage == "val" and self._collector is not None:
+            detections, _ = end_to_end(output.o2o, points, strides)
+            self._collector.add(detections, batch.indices, batch.sizes, (height, width))
+        return result.total
+
+    def log_parts(self, stage: str, parts: dict[str, Tensor], batch_size: int) -> None:
+        """Hand the parts of one step to Lightning's loggers and callbacks."""
+        self.latest_parts = {name: value.detach() for name, value in parts.items()}
+        self.log_dict(self.latest_parts, on_step=False, on_epoch=True, batch_size=batch_size)
+
+    def on_validation_epoch_start(self) -> None:
+        """Start collecting results when there is ground truth to score them against."""
+        if self.validation_catalog is not None:
+            self._collector = ResultCollector(self.validation_catalog)
+
+    def on_validation_epoch_end(self) -> None:
+        """Score what was collected, over all processes, and log the headline metrics."""
+        if self._collector is None:
+            return
+        report = self._collector.score()
+        self._collector = None
+        self.log_dict(
+            {"val/mAP": report["map"], "val/mAP50": report["map_50"], "val/mAP75": report["map_75"]},
+            rank_zero_only=False,
+        )
+
+    def configure_optimizers(self) -> Any:
+        """Return MuSGD over all parameters, with warm-up and linear decay per optimizer step."""
+        settings = self.optimizer_settings
+        if settings.lr is None or settings.warmup_epochs is None:
+            raise ValueError("optimizer.lr and optimizer.warmup_epochs must be chosen before training")
+        optimizer = MuSGD(
+            param_groups(self),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            w_muon=settings.w_muon,
+            w_sgd=settings.w_sgd,
+            ns_steps=settings.ns_steps,
+        )
+        epochs = self.trainer.max_epochs if self._trainer is not None else None
+        constant = settings.final_factor >= 1 and settings.warmup_epochs <= 0
+        if constant or epochs is None or epochs <= 0:
+            return optimizer
+        total = max(1, int(self.trainer.estimated_stepping_batches))
+        schedule = StepSchedule(total, round(total * settings.warmup_epochs / epochs), settings.final_factor)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": LambdaLR(optimizer, schedule), "interval": "step"},
+        }
+
+
+class StepSchedule:
+    """The learning-rate factor as a function of the optimizer step; warm-up is clamped to leave one decay step."""
+
+    def __init__(self, total: int, warmup: int, final_factor: float) -> None:
+        self.total = total
+        self.warmup = min(warmup, total - 1)
+        self.final_factor = final_factor
+
+    def __call__(self, step: int) -> float:
+        """Return the factor of a zero-based optimizer step."""
+        return warmup_linear_decay(step, self.total, self.warmup, self.final_factor)

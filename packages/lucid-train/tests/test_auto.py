@@ -1,0 +1,30 @@
+import pytest
+from lucid_train import FitConfig, RunLength, load_config, resolve
+
+
+def test_nothing_is_left_open():
+    chosen = resolve(FitConfig(), RunLength(images=118287, steps_per_epoch=7393, epochs=100))
+    assert None not in (chosen.optimizer.lr, chosen.optimizer.warmup_epochs, chosen.ema.decay, chosen.ema.tau)
+    assert None not in (chosen.data.image_size, chosen.augment.close_mosaic)
+
+
+def test_given_values_are_kept():
+    given = {"optimizer.lr": "0.5", "optimizer.warmup_epochs": "0", "ema.tau": "7", "augment.close_mosaic": "0"}
+    chosen = resolve(load_config("detect", given), RunLength(100, 7, 10))
+    assert (chosen.optimizer.lr, chosen.optimizer.warmup_epochs) == (0.5, 0)
+    assert (chosen.ema.tau, chosen.augment.close_mosaic) == (7, 0)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 5, 30, 300])
+def test_the_average_forms_within_the_run_and_warm_up_leaves_room_to_train(epochs):
+    length = RunLength(images=292, steps_per_epoch=19, epochs=epochs)
+    chosen = resolve(FitConfig(), length)
+    assert chosen.ema.tau <= max(1, length.steps / 4)
+    assert chosen.optimizer.warmup_epochs <= max(epochs / 4, 0.25)
+    assert chosen.augment.close_mosaic <= epochs / 2
+
+
+def test_resolving_twice_changes_nothing():
+    length = RunLength(images=292, steps_per_epoch=19, epochs=30)
+    once = resolve(FitConfig(), length)
+    assert resolve(once, length) == once

@@ -1,0 +1,79 @@
+import pytest
+import yaml
+from lucid_train import ConfigError, FitConfig, load_config, recipes
+
+
+def test_every_packaged_recipe_loads():
+    assert {"detect", "demo", "overfit"} <= set(recipes())
+    for name in recipes():
+        assert isinstance(load_config(name), FitConfig)
+
+
+def test_a_recipe_is_found_with_and_without_its_suffix():
+    assert load_config("detect") == load_config("detect.yaml")
+
+
+def test_written_yaml_reads_back_unchanged(tmp_path):
+    config = load_config("detect", {"run.epochs": "7", "run.precision": "bf16-mixed", "data.path": "some where/ü"})
+    file = tmp_path / "config.yaml"
+    file.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(file) == config
+
+
+def test_overrides_are_read_as_yaml():
+    config = load_config("detect", {"optimizer.lr": "5e-3", "ema.enabled": "false", "optimizer.clip_norm": "null"})
+    assert config.optimizer.lr == 0.005
+    assert config.ema.enabled is False
+    assert config.optimizer.clip_norm is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"run.epoch": "3"}, ["run.epoch", "did you mean run.epochs?"]),
+        ({"optimiser.lr": "1"}, ["optimiser", "did you mean optimizer?"]),
+        ({"epochs": "3"}, ["section.key=value"]),
+        ({"run.epochs": "0"}, ["run.epochs", "0"]),
+        ({"data.image_size": "100"}, ["data.image_size", "100", "32"]),
+        ({"model.size": "q"}, ["model.size", "'q'"]),
+        ({"run.precision": "64"}, ["run.precision"]),
+        ({"optimizer.lr": "-1"}, ["optimizer.lr", "-1"]),
+    ],
+)
+def test_a_wrong_override_names_key_value_and_remedy(overrides, words):
+    with pytest.raises(ConfigError) as caught:
+        load_config("detect", overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_an_unknown_recipe_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="did you mean detect"):
+        load_config("detct")
+
+
+def test_yaml_that_would_run_code_is_refused(tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text("run: !!python/object/apply:os.system ['touch /tmp/never']\n")
+    with pytest.raises(ConfigError, match="not readable as YAML"):
+        load_config(file)
+
+
+def test_a_recipe_that_is_no_mapping_is_refused(tmp_path):
+    file = tmp_path / "list.yaml"
+    file.write_text("- 1\n")
+    with pytest.raises(ConfigError, match="expected a mapping"):
+        load_config(file)
+
+
+def test_configurations_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        load_config("detect").run.epochs = 3
+
+
+def test_the_precision_written_as_a_number_in_yaml_is_read_as_text(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"run": {"precision": "32"}}))
+    assert load_config(file).run.precision == "32"

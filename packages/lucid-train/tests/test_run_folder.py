@@ -1,0 +1,51 @@
+import pytest
+from lucid_train import ConfigError, find_run, load_config
+from lucid_train.run_folder import new_run_folder, require_same
+
+
+def test_runs_are_numbered_under_the_root(tmp_path):
+    config = load_config("detect")
+    first, second = new_run_folder(config, tmp_path), new_run_folder(config, tmp_path)
+    assert [first.name, second.name] == ["detect-n-1", "detect-n-2"]
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    config = load_config("detect", {"run.output": str(tmp_path)})
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    with pytest.raises(ConfigError, match="already holds a run"):
+        new_run_folder(config)
+
+
+def test_last_without_a_run_says_so(tmp_path):
+    with pytest.raises(ConfigError, match="no run"):
+        find_run(None, "last", tmp_path)
+    with pytest.raises(ConfigError, match="no run"):
+        find_run(tmp_path / "missing", "last", tmp_path)
+
+
+def test_a_missing_checkpoint_says_so(tmp_path):
+    with pytest.raises(ConfigError, match="no such checkpoint"):
+        find_run(None, str(tmp_path / "x.ckpt"))
+
+
+def test_last_finds_the_newest_run_and_its_checkpoint(tmp_path):
+    import os
+
+    for number in (1, 2):
+        run = tmp_path / f"detect-n-{number}"
+        (run / "checkpoints").mkdir(parents=True)
+        (run / "config.yaml").write_text("{}")
+        os.utime(run / "config.yaml", (number, number))
+    (tmp_path / "detect-n-2" / "checkpoints" / "last.ckpt").write_bytes(b"")
+    assert find_run(None, "last", tmp_path) == (
+        tmp_path / "detect-n-2",
+        tmp_path / "detect-n-2" / "checkpoints" / "last.ckpt",
+    )
+    assert find_run(tmp_path / "detect-n-1", "last", tmp_path)[1] is None
+
+
+def test_a_resumed_run_may_move_and_change_its_workers_only():
+    stored = load_config("detect", {"data.path": "a", "data.workers": "2"})
+    require_same(stored, load_config("detect", {"data.path": "b", "data.workers": "0"}))
+    with pytest.raises(ConfigError, match=r"run\.epochs = 99"):
+        require_same(stored, load_config("detect", {"data.path": "a", "run.epochs": "99"}))

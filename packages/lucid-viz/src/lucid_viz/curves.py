@@ -1,0 +1,97 @@
+"""Loss and AP curves of a run."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lucid_viz.style import PALETTE
+
+Columns = Mapping[str, Sequence[float]]
+
+_HEADLINE = ("val/mAP", "val/mAP50", "val/mAP75")
+_TOTALS = ("train/loss", "val/loss")
+_ONE_TO_ONE = ("train/o2o_box", "train/o2o_cls", "train/o2o_l1")
+
+
+def read_metrics(path: str | Path) -> dict[str, list[float]]:
+    """Return the columns of a run's ``metrics.csv``; empty cells are NaN.
+
+    Args:
+        path: the file, or the folder of a run.
+
+    Raises:
+        FileNotFoundError: no such table.
+        ValueError: a table without rows or with a cell that is no number.
+    """
+    path = Path(path)
+    path = path / "metrics.csv" if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no metrics table; give a run's folder or its metrics.csv")
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    if not rows:
+        raise ValueError(f"{path}: no finished epoch yet")
+    columns: dict[str, list[float]] = {}
+    for name in rows[0]:
+        try:
+            columns[name] = [float(row[name]) if row[name] not in ("", None) else math.nan for row in rows]
+        except ValueError as error:
+            raise ValueError(f"{path}: column {name!r} holds something that is no number ({error})") from error
+    return columns
+
+
+def plot_curves(metrics: Columns | str | Path, mark_epoch: int | None = None) -> Figure:
+    """Return an open figure of a run's curves: AP, total loss, and the one-to-one parts on log axes.
+
+    Args:
+        metrics: columns by name, or where :func:`read_metrics` finds them.
+        mark_epoch: draw a vertical line here (where mosaic ends, say).
+
+    A panel says "not logged" where its columns are missing.
+    """
+    columns = read_metrics(metrics) if isinstance(metrics, str | Path) else metrics
+    figure = Figure(figsize=(13.5, 3.9), layout="constrained")
+    panels: Any = figure.subplots(1, 3)
+    _panel(panels[0], columns, _HEADLINE, "average precision (end-to-end)", log=False)
+    _panel(panels[1], columns, _TOTALS, "loss", log=True)
+    _panel(panels[2], columns, _ONE_TO_ONE, "one-to-one parts", log=True)
+    if mark_epoch is not None:
+        for ax in panels:
+            ax.axvline(mark_epoch, color="0.6", linewidth=0.8, linestyle=":")
+    return figure
+
+
+def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log: bool) -> None:
+    ax.set_title(title)
+    ax.set_xlabel("epoch")
+    epochs = columns.get("epoch", [])
+    drawn = 0
+    for position, name in enumerate(names):
+        points = [
+            (epoch, value)
+            for epoch, value in zip(epochs, columns.get(name, []), strict=False)
+            if math.isfinite(value) and (value > 0 or not log)
+        ]
+        if not points:
+            continue
+        drawn += 1
+        # one hue per series, dark enough on white: the palette's yellow is for images
+        color = PALETTE[(0, 8, 2)[position]]
+        ax.plot(*zip(*points, strict=True), color=color, label=name, marker="." if len(points) < 40 else None)
+        ax.annotate(
+            f"{points[-1][1]:.3g}", points[-1], xytext=(4, 0), textcoords="offset points", color=color, fontsize=8
+        )
+    if not drawn:
+        ax.text(0.5, 0.5, "not logged", ha="center", va="center", transform=ax.transAxes, color="0.5")
+        return
+    if log:
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.25)
+    ax.legend(fontsize=8, frameon=False)

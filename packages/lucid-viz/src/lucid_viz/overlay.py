@@ -1,0 +1,198 @@
+"""Labels and predictions over an image, on axes that the caller owns."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lucid_data import Targets, read_image
+from lucid_models import Detector, Predictions, Predictor
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from lucid_viz.style import RenderOptions, caption, class_color, text_color
+
+
+def show_image(ax: Axes, image: Tensor) -> None:
+    """Show a uint8 RGB image (3, H, W) in the edge frame: pixel j covers [j, j+1), as boxes do.
+
+    Raises:
+        ValueError: not an image of that form.
+    """
+    if image.ndim != 3 or image.shape[0] != 3:
+        raise ValueError(f"image of shape {tuple(image.shape)}: give (3, H, W), uint8 RGB")
+    height, width = image.shape[1:]
+    ax.imshow(image.permute(1, 2, 0).cpu().numpy(), extent=(0, width, height, 0), interpolation="nearest")
+    ax.set_xlim(0, width)
+    ax.set_ylim(height, 0)
+    ax.set_axis_off()
+
+
+def draw_ground_truth(
+    ax: Axes,
+    targets: Targets,
+    task: str = "detect",
+    names: Sequence[str] = (),
+    options: RenderOptions | None = None,
+) -> None:
+    """Draw labels: dashed, unfilled, without scores.
+
+    Args:
+        ax: axes that show the image.
+        targets: labels in the image's pixels.
+        task: what is drawn of them; boxes for ``detect``.
+        names: class names; without them no text is written.
+        options: widths and text size.
+
+    Raises:
+        ValueError: a task without a drawing.
+    """
+    if task != "detect":
+        raise ValueError(f"task {task!r} has no drawing of labels; choose: detect")
+    options = options or RenderOptions()
+    for box, label in zip(targets.boxes.tolist(), targets.labels.tolist(), strict=True):
+        color = class_color(label)
+        _rectangle(ax, box, color, options.truth_width, "--")
+        if names and options.show_labels:
+            _text(ax, box, caption(tuple(names), label), color, options.font_size)
+
+
+def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions | None = None) -> None:
+    """Draw predictions above the confidence: solid outlines, class and score.
+
+    Args:
+        ax: axes that show the original image.
+        predictions: boxes in that image's pixels.
+        options: confidence, widths and text size.
+    """
+    options = options or RenderOptions()
+    rows = zip(
+        predictions.boxes.tolist(), predictions.scores.tolist(), predictions.labels.tolist(), strict=True
+    )
+    for box, score, label in rows:
+        if score <= options.confidence:
+            continue
+        color = class_color(label)
+        _rectangle(ax, box, color, options.box_width, "-")
+        if options.show_labels:
+            _text(ax, box, caption(predictions.names, label, score), color, options.font_size)
+
+
+def predict_and_draw(
+    module: Detector | Predictor,
+    image: Tensor,
+    options: RenderOptions | None = None,
+    *,
+    axes: Axes,
+) -> Predictions:
+    """Run a detector on one image, draw image and predictions on the axes, and return the predictions.
+
+    Args:
+        module: a detector or a ready predictor.
+        image: (3, H, W) uint8 RGB.
+        options: confidence, widths and text size.
+        axes: where to draw.
+    """
+    options = options or RenderOptions()
+    predictor = module if isinstance(module, Predictor) else Predictor(module, confidence=options.confidence)
+    (predictions,) = predictor([image])
+    show_image(axes, image)
+    draw_predictions(axes, predictions, options)
+    return predictions
+
+
+def show_predictions(
+    checkpoint: str | Path,
+    images: Sequence[Tensor | str | Path],
+    annotations: Sequence[Targets] | None = None,
+    options: RenderOptions | None = None,
+) -> Figure:
+    """Return an open figure of images with a checkpoint's predictions, labels beside them where given.
+
+    Args:
+        checkpoint: a lucid checkpoint.
+        images: uint8 RGB tensors (3, H, W) or paths.
+        annotations: one ``Targets`` per image, in the image's pixels.
+        options: confidence, widths and text size.
+
+    Raises:
+        ValueError: no image, or another number of annotations than images.
+    """
+    pixels = [image if isinstance(image, Tensor) else read_image(image) for image in images]
+    options = options or RenderOptions()
+    predictor = Predictor(checkpoint, confidence=options.confidence)
+    return comparison_sheet(pixels, predictor(pixels), annotations, options)
+
+
+def comparison_sheet(
+    images: Sequence[Tensor],
+    predictions: Sequence[Predictions],
+    annotations: Sequence[Targets] | None = None,
+    options: RenderOptions | None = None,
+) -> Figure:
+    """Return an open figure, one row an image: labels left (where given), predictions right.
+
+    Raises:
+        ValueError: no image, or counts that differ.
+    """
+    counts = {len(images), len(predictions), len(images if annotations is None else annotations)}
+    if not images or len(counts) > 1:
+        raise ValueError(
+            f"{len(images)} images, {len(predictions)} predictions, "
+            f"{'no' if annotations is None else len(annotations)} annotations: give as many of each, at least one"
+        )
+    columns = 1 if annotations is None else 2
+    figure = Figure(figsize=(5 * columns, 4 * len(images)), layout="constrained")
+    grid: Any = figure.subplots(len(images), columns, squeeze=False)
+    for row, (image, found) in enumerate(zip(images, predictions, strict=True)):
+        if annotations is not None:
+            show_image(grid[row][0], image)
+            draw_ground_truth(grid[row][0], annotations[row], names=found.names, options=options)
+        show_image(grid[row][-1], image)
+        draw_predictions(grid[row][-1], found, options)
+    for ax, title in zip(grid[0], ("labels", "predictions")[-columns:], strict=True):
+        ax.set_title(title)
+    return figure
+
+
+def batch_sheet(
+    images: Sequence[Tensor], annotations: Sequence[Targets], names: Sequence[str], columns: int = 4
+) -> Figure:
+    """Return an open figure of training samples with their labels, for a look at the augmentation.
+
+    Raises:
+        ValueError: no image, or another number of annotations than images.
+    """
+    if not images or len(images) != len(annotations):
+        raise ValueError(f"{len(images)} images and {len(annotations)} annotations: give as many of each, at least one")
+    columns = min(columns, len(images))
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(4 * columns, 4 * rows), layout="constrained")
+    cells: Any = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax in cells:
+        ax.set_axis_off()
+    for ax, image, targets in zip(cells, images, annotations, strict=False):
+        show_image(ax, image)
+        draw_ground_truth(ax, targets, names=names, options=RenderOptions(font_size=6.0))
+    return figure
+
+
+def _rectangle(ax: Axes, box: list[float], color: str, width: float, style: str) -> None:
+    x1, y1, x2, y2 = box
+    ax.add_patch(
+        Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=color, linewidth=width, linestyle=style)
+    )
+
+
+def _text(ax: Axes, box: list[float], text: str, color: str, size: float) -> None:
+    ax.text(
+        box[0],
+        max(0.0, box[1]),
+        text,
+        fontsize=size,
+        color=text_color(color),
+        verticalalignment="bottom" if box[1] > 12 else "top",
+        bbox={"facecolor": color, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
+        clip_on=True,
+    )
