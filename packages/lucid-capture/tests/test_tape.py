@@ -117,7 +117,7 @@ def test_host_reads_work_again_after_a_failed_recording() -> None:
     with pytest.raises(CaptureError):
         record(lambda t: t * len(t.tolist()), torch.ones(2))
     assert torch.ones(2).tolist() == [1.0, 1.0]
-    assert torch.ones(2).numpy().sum() == 2.0
+    assert "numpy" not in torch.Tensor.__dict__
 
 
 def test_indexing_with_integers_is_legal() -> None:

@@ -6,6 +6,7 @@ float32. Every function is differentiable, takes leading batch dimensions and tr
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -71,7 +72,7 @@ def box_area(boxes: Tensor) -> Tensor:
     tensor([8., 0.])
     """
     x1, y1, x2, y2 = working(boxes, 4, "boxes").unbind(-1)
-    return (x2 - x1).clamp(min=0) * (y2 - y1).clamp(min=0)
+    return _extent(x1, x2) * _extent(y1, y2)
 
 
 def box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
@@ -86,7 +87,10 @@ def box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
     """
     require_rows(a, "a")
     require_rows(b, "b")
-    return _iou(working(a, 4, "a").unsqueeze(-2), working(b, 4, "b").unsqueeze(-3), eps)
+    # contiguous coordinate planes: broadcasting strided ones over the (N, M) result does not vectorise
+    first = working(a, 4, "a").movedim(-1, 0).contiguous().unsqueeze(-1)
+    second = working(b, 4, "b").movedim(-1, 0).contiguous().unsqueeze(-2)
+    return _iou(first.unbind(0), second.unbind(0), eps)
 
 
 def aligned_box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
@@ -97,7 +101,7 @@ def aligned_box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
     >>> aligned_box_iou(torch.tensor([[0.0, 0.0, 10.0, 10.0]]), torch.tensor([[5.0, 5.0, 15.0, 15.0]]))
     tensor([0.1429])
     """
-    return _iou(working(a, 4, "a"), working(b, 4, "b"), eps)
+    return _iou(working(a, 4, "a").unbind(-1), working(b, 4, "b").unbind(-1), eps)
 
 
 def complete_box_iou(pred: Tensor, target: Tensor, eps: float = 1e-7) -> Tensor:
@@ -115,9 +119,9 @@ def complete_box_iou(pred: Tensor, target: Tensor, eps: float = 1e-7) -> Tensor:
     tensor([0.0317])
     """
     p, t = working(pred, 4, "pred"), working(target, 4, "target")
-    iou = _iou(p, t, eps)
     px1, py1, px2, py2 = p.unbind(-1)
     tx1, ty1, tx2, ty2 = t.unbind(-1)
+    iou = _iou((px1, py1, px2, py2), (tx1, ty1, tx2, ty2), eps)
     diagonal = (torch.maximum(px2, tx2) - torch.minimum(px1, tx1)).square() + (
         torch.maximum(py2, ty2) - torch.minimum(py1, ty1)
     ).square()
@@ -129,19 +133,24 @@ def complete_box_iou(pred: Tensor, target: Tensor, eps: float = 1e-7) -> Tensor:
     return iou - distance / (diagonal + eps) - weight * aspect
 
 
-def _iou(a: Tensor, b: Tensor, eps: float) -> Tensor:
-    """Return the broadcast IoU of (..., 4) tensors, one coordinate plane at a time."""
-    ax1, ay1, ax2, ay2 = a.unbind(-1)
-    bx1, by1, bx2, by2 = b.unbind(-1)
+def _iou(a: Sequence[Tensor], b: Sequence[Tensor], eps: float) -> Tensor:
+    """Return the broadcast IoU of boxes given as four coordinate planes each."""
+    ax1, ay1, ax2, ay2 = a
+    bx1, by1, bx2, by2 = b
+    areas = (_extent(ax1, ax2) * _extent(ay1, ay2)) + (_extent(bx1, bx2) * _extent(by1, by2))
     # in place on fresh tensors only: the dense use is (B, N, A), where every temporary is a pass over memory
     overlap = torch.minimum(ax2, bx2).sub_(torch.maximum(ax1, bx1)).clamp_(min=0)
     overlap = overlap.mul_(torch.minimum(ay2, by2).sub_(torch.maximum(ay1, by1)).clamp_(min=0))
-    union = (box_area(a) + box_area(b)).sub_(overlap)
+    union = areas.sub_(overlap)
     if eps:
         union = union.add_(eps)
     else:
         union = union.clamp_(min=torch.finfo(union.dtype).tiny)
     return overlap / union
+
+
+def _extent(low: Tensor, high: Tensor) -> Tensor:
+    return (high - low).clamp(min=0)
 
 
 def _aspect_angle(width: Tensor, height: Tensor) -> Tensor:
