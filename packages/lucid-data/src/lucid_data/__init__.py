@@ -3,6 +3,8 @@
 from lucid_data import synthetic
 from lucid_data.batch import Batch, collate
 from lucid_data.catalog import Catalog, open_catalog
+from lucid_data.check import Stats, check, stats
+from lucid_data.doctor.findings import Finding
 from lucid_data.images import IMAGE_SUFFIXES, image_size, read_image
 from lucid_data.layout import Layout, available_splits
 from lucid_data.loader import EpochBatches, EvalLoader, TrainLoader, eval_loader, train_loader
@@ -29,14 +31,17 @@ __all__ = [
     "EpochBatches",
     "EvalLoader",
     "EvalPipeline",
+    "Finding",
     "Layout",
     "Sample",
+    "Stats",
     "Targets",
     "Task",
     "TrainLoader",
     "TrainPipeline",
     "available_cpus",
     "available_splits",
+    "check",
     "collate",
     "confusion_matrix",
     "default_workers",
@@ -47,6 +52,7 @@ __all__ = [
     "policy_for",
     "read_image",
     "score_coco",
+    "stats",
     "synthetic",
     "train_loader",
 ]

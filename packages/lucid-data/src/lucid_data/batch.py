@@ -6,7 +6,7 @@ Legend: B images, N the largest instance count in the batch, K keypoints, S canv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -50,8 +50,19 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> Batch:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Batch(**{name: None if value is None else move(value) for name, value in values.items()})
+        def maybe(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else move(tensor)
+
+        return Batch(
+            images=move(self.images),
+            boxes=move(self.boxes),
+            labels=move(self.labels),
+            valid=move(self.valid),
+            rboxes=maybe(self.rboxes),
+            keypoints=maybe(self.keypoints),
+            indices=move(self.indices),
+            sizes=move(self.sizes),
+        )
 
 
 def collate(samples: Sequence[Sample]) -> Batch:

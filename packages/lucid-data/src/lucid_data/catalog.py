@@ -91,7 +91,7 @@ class Catalog:
     @property
     def dropped(self) -> dict[str, int]:
         """What was left out or put right while reading, by reason; boxes under ``min_side`` included."""
-        small = int(self._too_small().sum())
+        small = int(self.too_small().sum())
         return self.records.dropped | ({f"box under {self.min_side:g} px": small} if small else {})
 
     def image_path(self, index: int) -> Path:
@@ -185,7 +185,8 @@ class Catalog:
                 )
         return annotations
 
-    def _too_small(self) -> npt.NDArray[np.bool_]:
+    def too_small(self) -> npt.NDArray[np.bool_]:
+        """Return (M,) bool over all records: boxes that ``targets`` leaves out for their size."""
         records = self.records
         if len(records.rboxes):
             sides = records.boxes[:, 2:] - records.boxes[:, :2]

@@ -137,7 +137,8 @@ def train_loader(
         batch_size: per rank.
         workers: processes; None chooses, 0 makes samples in this process. The batches are the same.
         seed: of the order; None takes the pipeline's, which keeps mosaic partners near each other.
-        rank, world_size: this process's share; every rank gets equally many batches.
+        rank: this process's number.
+        world_size: how many processes share the epoch; each gets equally many batches.
 
     Raises ValueError for counts out of range.
     """

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy.typing as npt
 import torch
-from lucid_geometry import Affine, Letterbox
 from torch import Tensor
 
 from lucid_data.catalog import Catalog
@@ -50,6 +49,7 @@ from lucid_data.transforms.moving import (
     extents,
     move_targets,
 )
+from lucid_geometry import Affine, Letterbox
 
 # S must be a multiple of the coarsest stride of the network
 STRIDE = 32
@@ -131,6 +131,7 @@ class TrainPipeline:
         return self._ordered(epoch)[0]
 
     def __call__(self, epoch: int, index: int) -> Sample:
+        """Return the sample of ``index`` in ``epoch``."""
         stream = Stream.of(self.seed, epoch, index)
         composing = self.mosaic_epochs is None or epoch < self.mosaic_epochs
         image, targets = self._geometric(stream, epoch, index, composing)
@@ -253,6 +254,7 @@ class EvalPipeline:
         return len(self.catalog)
 
     def __call__(self, index: int) -> Sample:
+        """Return the letterboxed picture ``index``."""
         image, targets, used = self.catalog.sample(index)
         height, width = image.shape[1:]
         box = Letterbox(height, width, self.image_size, self.image_size)

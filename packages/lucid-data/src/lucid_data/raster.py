@@ -32,7 +32,8 @@ def fill_ring(ring: npt.ArrayLike, height: int, width: int) -> npt.NDArray[np.bo
     column = np.clip(np.ceil(crossing - 0.5), 0, width).astype(np.int64)
     parity = np.zeros((height, width + 1), np.int64)
     np.add.at(parity, (row, column), 1)
-    return np.cumsum(parity, 1)[:, :width] % 2 == 1
+    inside: npt.NDArray[np.bool_] = np.cumsum(parity, 1)[:, :width] % 2 == 1
+    return inside
 
 
 def fill_rings(rings: Sequence[npt.ArrayLike], height: int, width: int) -> npt.NDArray[np.bool_]:

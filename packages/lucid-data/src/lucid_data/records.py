@@ -6,6 +6,7 @@ instance, so loader workers share the pages and a million images cost memory onc
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -124,7 +125,7 @@ class Records:
     def subset(self, indices: Iterable[int]) -> Records:
         """Return the records of these images, in the order given."""
         chosen = np.asarray(list(indices), np.int64)
-        if chosen.size and not (0 <= chosen.min() and chosen.max() < len(self)):
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
             raise IndexError(f"image {chosen.max()} of {len(self)}")
         rows, starts = _gather(self.starts, chosen)
         crowd_rows, crowd_starts = _gather(self.crowd_starts, chosen)
@@ -160,7 +161,7 @@ class Records:
         ends = self.ring_starts
         return tuple(
             tuple(torch.from_numpy(self.points[ends[r] : ends[r + 1]].copy()) for r in range(first, last))
-            for first, last in zip(bounds[:-1], bounds[1:], strict=True)
+            for first, last in itertools.pairwise(bounds)
         )
 
 

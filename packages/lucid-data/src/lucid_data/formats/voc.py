@@ -30,12 +30,13 @@ _CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
 
 @dataclass(frozen=True)
 class VocObject:
-    """One object of an XML file; ``swapped`` tells that a minimum stood above its maximum."""
+    """One object of an XML file; ``swapped``: a minimum stood above its maximum; ``padded``: spaces around the name."""
 
     name: str
     box: tuple[float, float, float, float]
     difficult: bool
     swapped: bool
+    padded: bool
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def read_voc_file(path: Path) -> VocFile:
     object without a name or with missing, non-numeric or non-finite corners.
     """
     try:
-        root = SafeTree.parse(path).getroot()
+        root: Element = SafeTree.fromstring(path.read_bytes())
     except SafeTree.ParseError as error:
         raise ValueError(f"{path}: not well-formed XML ({error})") from error
     except DefusedXmlException as error:
@@ -78,7 +79,7 @@ def read_voc(
     if needs.keypoints or needs.rboxes or needs.outlines:
         raise ValueError(f"{source.labels} holds Pascal VOC boxes only; use the detect task")
     everything = {path.stem: path for path in sorted(source.labels.glob("*.xml"))}
-    stems = _listed(source.listing) if source.listing else list(everything)
+    stems = listed_stems(source.listing) if source.listing else list(everything)
     missing = [stem for stem in stems if stem not in everything]
     if missing:
         raise FileNotFoundError(
@@ -90,7 +91,7 @@ def read_voc(
     label_of = {name: label for label, name in enumerate(names)}
     chosen = [files[stem] for stem in stems]
     folder = source.images[0] if source.images else source.root
-    pictures = _pictures(folder, chosen)
+    pictures = picture_names(folder, chosen)
     sizes = read_sizes([folder / name for name in pictures], exif=exif, bad_image=bad_image)
     builder = RecordsBuilder()
     number = 0
@@ -124,7 +125,8 @@ def _object(node: Element, number: int, path: Path) -> VocObject:
         raise ValueError(f"{where} ({name}): bndbox holds a number that is not finite, {texts}")
     difficult = (node.findtext("difficult") or "0").strip() not in ("0", "")
     box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
-    return VocObject(name, box, difficult, swapped=x1 > x2 or y1 > y2)
+    padded = name != node.findtext("name")
+    return VocObject(name, box, difficult, swapped=x1 > x2 or y1 > y2, padded=padded)
 
 
 def _whole(node: Element, tag: str) -> int:
@@ -135,11 +137,13 @@ def _whole(node: Element, tag: str) -> int:
         return 0
 
 
-def _listed(listing: Path) -> list[str]:
+def listed_stems(listing: Path) -> list[str]:
+    """Return the names of a split list, in order."""
     lines = listing.read_text(encoding="utf-8-sig").splitlines()
     return [line.split()[0] for line in lines if line.strip()]
 
 
-def _pictures(folder: Path, files: Iterable[VocFile]) -> list[str]:
+def picture_names(folder: Path, files: Iterable[VocFile]) -> list[str]:
+    """Return each file's picture in ``folder``: the one of its stem, else the one it names."""
     by_stem = {p.stem: p.name for p in sorted(folder.iterdir()) if p.suffix.lower() in IMAGE_SUFFIXES}
     return [by_stem.get(file.path.stem) or file.file_name or f"{file.path.stem}.jpg" for file in files]

@@ -100,7 +100,7 @@ def read_yolo(
     are removed and counted. Raises FileNotFoundError listing the places tried, ValueError with file and line.
     """
     data = read_dataset_file(source.labels)
-    kind = _row_kind(needs, data)
+    kind = row_kind(needs, data)
     if like is not None and like.names != data.names:
         raise ValueError(f"{data.path}: names {list(data.names)} differ from {list(like.names)}")
     pictures = list_images(data, source)
@@ -214,7 +214,8 @@ def _flip_index(content: dict[Any, Any], shape: tuple[int, int] | None, path: Pa
     return tuple(flip)
 
 
-def _row_kind(needs: TaskNeeds, data: DatasetFile) -> RowKind:
+def row_kind(needs: TaskNeeds, data: DatasetFile) -> RowKind:
+    """Return the row that label files must hold for a task; ValueError when pose lacks ``kpt_shape``."""
     if needs.keypoints:
         if data.keypoint_shape is None:
             raise ValueError(f"{data.path}: the pose task needs kpt_shape, such as [17, 3]")

@@ -57,31 +57,40 @@ class Row:
     values: tuple[float, ...]
 
 
+class RowError(ValueError):
+    """A row that cannot be read: where, a stable ``code``, the ``reason`` and the ``remedy``."""
+
+    def __init__(self, where: str, code: str, reason: str, remedy: str) -> None:
+        super().__init__(f"{where}: {reason}; {remedy}")
+        self.code, self.reason, self.remedy = code, reason, remedy
+
+
 def parse_row(line: str, kind: RowKind, classes: int, where: str) -> Row:
-    """Return the row of one line; ValueError starting with ``where`` (file and line) says what is wrong.
+    """Return the row of one line; RowError (a ValueError) starting with ``where`` says what is wrong.
 
     >>> parse_row("1 0.5 0.5 0.5 0.25", RowKind("detect"), 2, "a.txt:1")
     Row(label=1, values=(0.5, 0.5, 0.5, 0.25))
     """
     fields = line.split()
+    form = f"a {kind.name} row is: {kind.form}"
     try:
         numbers = [float(field) for field in fields]
     except ValueError:
         bad = next(field for field in fields if not _is_number(field))
-        raise ValueError(f"{where}: {bad!r} is not a number; a row is {kind.form}") from None
+        raise RowError(where, "not-a-number", f"{bad!r} is not a number", form) from None
     if not kind.fits(len(fields)):
-        raise ValueError(f"{where}: {len(fields)} columns; a {kind.name} row is {kind.form}")
+        raise RowError(where, "columns", f"{len(fields)} columns", form)
     if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"{where}: a number is not finite: {line.strip()!r}")
+        raise RowError(where, "not-finite", f"a number is not finite: {line.strip()!r}", "correct the row")
     label, values = numbers[0], numbers[1:]
     if label != int(label) or not 0 <= label < classes:
-        raise ValueError(f"{where}: class {fields[0]} is not one of 0..{classes - 1}")
-    coordinates = _coordinate_positions(kind, len(values))
-    for at in coordinates:
+        reason = f"class {fields[0]} is not one of 0..{classes - 1}"
+        raise RowError(where, "class", reason, "correct it, or add the name to the dataset file")
+    for at in _coordinate_positions(kind, len(values)):
         if not -TOLERANCE <= values[at] <= 1 + TOLERANCE:
-            raise ValueError(
-                f"{where}: coordinate {fields[at + 1]} is outside 0..1; coordinates are divided by the picture's size"
-            )
+            reason = f"coordinate {fields[at + 1]} is outside 0..1"
+            pixels = "pixels: divide by the picture's size" if values[at] > 2 else "correct the row"
+            raise RowError(where, "range", reason, pixels)
         values[at] = min(max(values[at], 0.0), 1.0)
     return Row(int(label), tuple(values))
 
@@ -89,7 +98,7 @@ def parse_row(line: str, kind: RowKind, classes: int, where: str) -> Row:
 def read_rows(path: Path, kind: RowKind, classes: int, size: tuple[int, int], builder: RecordsBuilder) -> int:
     """Add every row of ``path`` to ``builder`` in pixels of ``size`` (height, width); return how many repeated.
 
-    Blank lines are skipped. Raises ValueError as ``parse_row``, with file and 1-based line.
+    Blank lines are skipped. Raises RowError with file and 1-based line.
     """
     seen: set[Row] = set()
     repeated = 0

@@ -67,7 +67,7 @@ def score_coco(
     document = load_document(ground_truth) if isinstance(ground_truth, str | Path) else dict(ground_truth)
     found = _load_results(results) if isinstance(results, str | Path) else list(results)
     document["annotations"] = _with_ids([_completed(a, kind) for a in document["annotations"]])
-    finite = [r for r in found if _finite(r, kind)]
+    finite = [dict(r) for r in found if _finite(r, kind)]
     _check_results(finite, document, kind)
     with redirect_stdout(io.StringIO()):
         truth = _index(document)
@@ -194,7 +194,7 @@ def _completed(annotation: Mapping[str, Any], kind: str) -> dict[str, Any]:
     full = dict(annotation)
     full.setdefault("iscrowd", 0)
     if full.get("area") is None:
-        x, y, w, h = full["bbox"]
+        _x, _y, w, h = full["bbox"]
         full["area"] = w * h
         segmentation = full.get("segmentation")
         if (

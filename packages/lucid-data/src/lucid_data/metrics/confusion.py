@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from lucid_geometry import box_iou
 from torch import Tensor
+
+from lucid_geometry import box_iou
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +51,8 @@ def confusion_matrix(
         wanted = true_labels.numpy()
         rows, columns = _match(box_iou(boxes, true_boxes), iou_threshold)
         np.add.at(counts, (found[rows], wanted[columns]), 1)
-        np.add.at(counts, (np.delete(found, rows), c), 1)
-        np.add.at(counts, (c, np.delete(wanted, columns)), 1)
+        counts[:c, c] += np.bincount(np.delete(found, rows), minlength=c)
+        counts[c, :c] += np.bincount(np.delete(wanted, columns), minlength=c)
     return ConfusionMatrix(counts, tuple(class_names))
 
 

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from lucid_geometry import polygons_to_rboxes
 from torch import Tensor
 
 from lucid_data.randomness import Stream
@@ -17,6 +16,7 @@ from lucid_data.raster import fill_rings
 from lucid_data.synthetic.shapes import ARROW_POINTS, COLOURS, OUTLINES, Points, Rings
 from lucid_data.targets import Targets
 from lucid_data.tasks import Task, as_task
+from lucid_geometry import polygons_to_rboxes
 
 CLASS_NAMES: Final[dict[Task, tuple[str, ...]]] = {
     "detect": ("circle", "square", "rectangle", "triangle", "star", "pair"),
@@ -125,7 +125,7 @@ def _draw_shape(stream: Stream, task: Task, height: int, width: int, truncate: b
 
 def _size_fraction(stream: Stream) -> float:
     # even on a logarithmic scale: as many small as large
-    return _LEAST * (_MOST / _LEAST) ** stream.unit()
+    return _LEAST * math.exp(math.log(_MOST / _LEAST) * stream.unit())
 
 
 def _envelope(rings: Rings) -> npt.NDArray[np.float64]:
@@ -185,7 +185,7 @@ def _targets(
 
 def _keypoints(shapes: list[_Shape], height: int, width: int) -> Tensor:
     points = np.stack([shape.keypoints for shape in shapes])
-    inside = ((points >= 0) & (points < [width, height])).all(-1)
+    inside = np.asarray(((points >= 0) & (points < [width, height])).all(-1))
     visibility = np.where(inside, 2.0, 0.0)
     for later, shape in enumerate(shapes):
         over = fill_rings(shape.rings, height, width)
@@ -215,7 +215,9 @@ def _noise(stream: Stream, *shape: int) -> npt.NDArray[np.float64]:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
-    return ((z >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(shape)
+    values: npt.NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    shaped: npt.NDArray[np.float64] = values.reshape(shape)
+    return shaped
 
 
 def _smooth(grid: npt.NDArray[np.float64], height: int, width: int) -> npt.NDArray[np.float64]:

@@ -10,13 +10,13 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 import torch
-from lucid_geometry import rboxes_to_polygons
 from PIL import Image
 from torch import Tensor
 
 from lucid_data.formats.flip_pairs import keypoint_flip_pairs
 from lucid_data.synthetic.scene import class_names, keypoint_names, scene
 from lucid_data.targets import Targets
+from lucid_geometry import rboxes_to_polygons
 
 Writer = Callable[[int, str, Targets, int], None]
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from lucid_geometry import Affine
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, grid_sample, interpolate
 
@@ -21,6 +20,7 @@ from lucid_data.policy import AugmentPolicy
 from lucid_data.randomness import Stream
 from lucid_data.transforms.letterbox import GREY, channels_last
 from lucid_data.transforms.mosaic import Cells, Place
+from lucid_geometry import Affine
 
 ZOOM_STEPS = 32
 

@@ -1,9 +1,10 @@
 """Hue, saturation and value jitter in the closed form, plane by plane.
 
-H' = (H + h) mod 1, S' = clamp(S (1 + s)), V' = clamp(V (1 + v)) on the hexcone model (Smith, SIGGRAPH 1978), back to
-RGB by f = V' - V' S' w with one weight w in [0, 1] per channel. With t = 6 H' - 3 in [-3, 3] the weights are 2 - |t| for red,
-|t + 1| - 1 for green and |t - 1| - 1 for blue, clamped. Of the unshifted hue, |t| = 1 + (V + R - G - B) / C and its
-sign is that of B - G, where C is max - min: no branch on which channel is largest.
+H' = (H + h) mod 1, S' = clamp(S (1 + s)), V' = clamp(V (1 + v)) on the hexcone model (Smith, SIGGRAPH 1978), back
+to RGB by f = V' - V' S' w with one weight w in [0, 1] per channel. With t = 6 H' - 3 in [-3, 3] the weights are
+2 - |t| for red, |t + 1| - 1 for green and |t - 1| - 1 for blue, clamped. Of the unshifted hue,
+|t| = 1 + (V + R - G - B) / C and its sign is that of B - G, where C is max - min: no branch on which channel is
+largest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def sample_color(stream: Stream, policy: AugmentPolicy) -> ColorParams:
 def jitter_color(image: Tensor, params: ColorParams) -> Tensor:
     """Return ``image`` (3, H, W) uint8 RGB with its colours moved, within one code of the float64 closed form.
 
-    >>> jitter_color(torch.tensor([51, 102, 153], dtype=torch.uint8).view(3, 1, 1), ColorParams(0.01, 0.5, -0.2)).flatten()
+    >>> pixel = torch.tensor([51, 102, 153], dtype=torch.uint8).view(3, 1, 1)
+    >>> jitter_color(pixel, ColorParams(0.01, 0.5, -0.2)).flatten()
     tensor([  0,  54, 122], dtype=torch.uint8)
     """
     if params == ColorParams():

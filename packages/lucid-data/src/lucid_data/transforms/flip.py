@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from lucid_geometry import Affine
 from torch import Tensor
 
 from lucid_data.targets import Targets
 from lucid_data.transforms.moving import move_targets
+from lucid_geometry import Affine
 
 
 def flip_horizontal(

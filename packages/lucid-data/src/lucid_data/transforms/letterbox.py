@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from lucid_geometry import Affine, Letterbox
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from lucid_data.targets import Targets
 from lucid_data.transforms.moving import move_targets
+from lucid_geometry import Affine, Letterbox
 
 GREY = 114
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lucid_geometry import Letterbox
-
 from lucid_data.randomness import Stream
+from lucid_geometry import Letterbox
 
 Cells = tuple[int, int, int, int]
 

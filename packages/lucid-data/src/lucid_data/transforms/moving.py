@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from lucid_geometry import Affine
 from torch import Tensor
 
 from lucid_data.targets import Outline, Targets
+from lucid_geometry import Affine
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def move_boxes(boxes: Tensor, affine: Affine) -> Tensor:
 def clip_boxes_to(boxes: Tensor, window: Tensor) -> Tensor:
     """Return boxes (N, 4) cut to ``window`` (4,) or (N, 4); one wholly outside collapses onto its border."""
     low, high = window[..., :2], window[..., 2:]
-    corners = boxes.unflatten(-1, (2, 2))
-    return corners.clamp(low.unsqueeze(-2), high.unsqueeze(-2)).flatten(-2)
+    corners = boxes.reshape(*boxes.shape[:-1], 2, 2)
+    return corners.clamp(low.unsqueeze(-2), high.unsqueeze(-2)).reshape(boxes.shape)
 
 
 def clip_targets(targets: Targets, window: Tensor, rule: KeepRule, before: Tensor | None = None) -> Targets:
@@ -121,5 +121,5 @@ def _move_polygons(polygons: tuple[Outline, ...], affine: Affine) -> tuple[Outli
     rings = [ring for outline in polygons for ring in outline]
     if not rings:
         return polygons
-    moved = iter(affine.points(torch.cat(rings)).split([len(ring) for ring in rings]))
+    moved = iter(torch.split(affine.points(torch.cat(rings)), [len(ring) for ring in rings]))
     return tuple(tuple(next(moved) for _ in outline) for outline in polygons)
