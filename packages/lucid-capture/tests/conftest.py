@@ -1,4 +1,6 @@
+import copy
 from collections.abc import Callable
+from typing import Any
 
 import hypothesis
 import pytest
@@ -45,3 +47,55 @@ def make_region() -> Callable[..., GuardedRegion]:
         return GuardedRegion("net", net, certificate=ModuleCertificate(net), differentiable=True, **options)  # type: ignore[arg-type]
 
     return make
+
+
+class Toy:
+    """Inputs, a loss and short trainings of the network."""
+
+    @staticmethod
+    def images(seed: int, batch: int = 2) -> torch.Tensor:
+        return torch.randn(batch, 2, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+    @staticmethod
+    def scalar(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return outputs["main"].square().mean() + outputs["side"].abs().mean()
+
+    @staticmethod
+    def state(net: nn.Module) -> dict[str, Any]:
+        return {"grads": [p.grad for p in net.parameters()], "weights": dict(net.state_dict())}
+
+    def run(self, region: Callable[..., Any], seed: int = 1, batch: int = 2) -> None:
+        self.scalar(region(self.images(seed, batch))).backward()
+
+    def train(self, call: Callable[..., Any], net: nn.Module, steps: int, accumulate: int = 1) -> list[Any]:
+        """Losses, gradients and weights of SGD steps; the random generator starts from one seed."""
+        torch.manual_seed(7)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        seen: list[Any] = []
+        for step in range(steps):
+            for micro in range(accumulate):
+                loss = self.scalar(call(self.images(10 * step + micro)))
+                if micro == 0:
+                    optimizer.zero_grad()
+                loss.backward()
+                seen.append(loss.detach())
+            seen.append(copy.deepcopy(self.state(net)))
+            optimizer.step()
+        return seen
+
+
+@pytest.fixture
+def toy() -> Toy:
+    return Toy()
+
+
+@pytest.fixture
+def active(
+    make_net: Callable[[], Net], make_region: Callable[..., GuardedRegion], toy: Toy
+) -> tuple[GuardedRegion, Net]:
+    """A region that has recorded, with counters at zero, and its network."""
+    net = make_net()
+    region = make_region(net)
+    toy.run(region, seed=0)
+    region.counts.clear()
+    return region, net
