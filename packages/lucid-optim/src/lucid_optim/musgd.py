@@ -206,7 +206,13 @@ def _orthogonal(steps: list[Tensor], ns_steps: int, w_muon: float) -> list[Tenso
         stack = newton_schulz_batch(torch.stack(steps).reshape(-1, rows, columns), ns_steps)
     # tall stacks come back as transposed views: one copy here, not one strided pass per addition
     stack = stack.mul_(_scale(rows, columns)).mul_(w_muon).contiguous()
-    return list(stack.reshape(-1, *steps[0].shape).unbind())
+    updates = list(stack.reshape(-1, *steps[0].shape).unbind())
+    if all(update.stride() == step.stride() for update, step in zip(updates, steps, strict=True)):
+        return updates
+    # list operations are fast only where layouts agree, and channels-last kernels do not agree with matrices
+    aligned = [torch.empty_like(step) for step in steps]
+    torch._foreach_copy_(aligned, updates)
+    return aligned
 
 
 def _foreach_add_(targets: list[Tensor], sources: list[Tensor], alpha: float) -> None:
