@@ -37,6 +37,7 @@ def confusion_matrix(
         iou_threshold: pairs must overlap more than this; the best overlap is matched first, one to one.
         confidence: predictions scored higher than this count.
 
+    >>> import torch
     >>> box = torch.tensor([[0.0, 0.0, 4.0, 4.0]])
     >>> confusion_matrix([(box, torch.ones(1), torch.tensor([1]))], [(box, torch.tensor([0]))], "ab").counts.tolist()
     [[0, 0, 0], [1, 0, 0], [0, 0, 0]]

@@ -49,7 +49,8 @@ def _star(stream: Stream) -> Rings:
 def _pair(stream: Stream) -> Rings:
     # one object in two parts, as an occluder leaves it
     part = 0.42 * _regular(6)
-    return [part - [0.29, 0.0], [*part, 0.29, 0.0]]
+    shift = np.array([0.29, 0.0])
+    return [part - shift, part + shift]
 
 
 def _plate(stream: Stream) -> Rings:

@@ -1,0 +1,47 @@
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import lucid_data
+
+PACKAGE = Path(__file__).parents[1]
+PAGES = [PACKAGE / "README.md", *sorted((PACKAGE / "docs").glob("*.md"))]
+MODULES = sorted(
+    {lucid_data.__name__, *(m.name for m in pkgutil.walk_packages(lucid_data.__path__, "lucid_data."))}
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_run(name):
+    failures, _ = doctest.testmod(importlib.import_module(name))
+    assert failures == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
+        exec(compile(block, str(page), "exec"), scope)
+
+
+def test_public_names_are_sorted_documented_and_there():
+    names = [name for name in lucid_data.__all__ if name != "synthetic"]
+    for name in names:
+        item = getattr(lucid_data, name)
+        assert item.__doc__ or not callable(item), name
+
+
+def test_nothing_public_was_removed():
+    frozen = {
+        "IMAGE_SUFFIXES", "NO_AUGMENTATION", "AugmentPolicy", "Batch", "Catalog", "ClassScore", "CocoReport",
+        "ConfusionMatrix", "Curves", "EpochBatches", "EvalLoader", "EvalPipeline", "Finding", "Layout", "Sample", "Stats",
+        "Targets", "Task", "TrainLoader", "TrainPipeline", "available_cpus", "available_splits", "check", "collate",
+        "confusion_matrix", "default_workers", "epoch_order", "eval_loader", "image_size", "open_catalog", "policy_for",
+        "read_image", "score_coco", "stats", "synthetic", "train_loader",
+    }  # fmt: skip
+    assert frozen <= set(lucid_data.__all__)
