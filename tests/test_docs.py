@@ -13,7 +13,13 @@ import typer
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
     page
-    for pattern in ("README.md", "packages/*/README.md", "packages/*/docs/**/*.md", "apps/*/README.md", "apps/*/docs/**/*.md")
+    for pattern in (
+        "README.md",
+        "packages/*/README.md",
+        "packages/*/docs/**/*.md",
+        "apps/*/README.md",
+        "apps/*/docs/**/*.md",
+    )
     for page in ROOT.glob(pattern)
 )
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -94,4 +100,6 @@ def test_shown_command_lines_parse(page, line):
 def test_no_page_tells_anyone_to_take_a_member_from_the_public_index():
     for page in PAGES:
         for line in page.read_text(encoding="utf-8").splitlines():
-            assert not re.search(r"(pip|uv) (install|add) [\"']?lucid-\w+[\"']?(\s|$)", line), f"{name(page)}: {line}"
+            assert not re.search(r"(pip|uv) (install|add) [\"']?lucid-\w+[\"']?(\s|$)", line), (
+                f"{name(page)}: {line}"
+            )

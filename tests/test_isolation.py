@@ -61,7 +61,10 @@ def test_a_wheel_alone_passes_its_own_tests(folder, wheels, tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     module = table["tool"]["uv"]["build-backend"]["module-name"]
     where = subprocess.run(
-        [python, "-c", f"import {module}; print({module}.__file__)"], capture_output=True, text=True, cwd=tmp_path
+        [python, "-c", f"import {module}; print({module}.__file__)"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert str(environment) in where.stdout, where.stderr
     shared = os.environ.get("LUCID_SHARED", str(ROOT.parent / "shared"))

@@ -40,7 +40,9 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess:
 
 
 def lint_imports(cwd: Path) -> subprocess.CompletedProcess:
-    code = "import sys; from importlinter.cli import lint_imports_command as c; sys.argv=['lint-imports']; c()"
+    code = (
+        "import sys; from importlinter.cli import lint_imports_command as c; sys.argv=['lint-imports']; c()"
+    )
     return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True)
 
 

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from lucid_app.main import run
 from lucid_data import synthetic
 
@@ -35,6 +36,8 @@ def lucid(capsys, tmp_path, monkeypatch):
 
     call.folder = tmp_path
     call.files = lambda: sorted(
-        os.path.relpath(os.path.join(base, name), tmp_path) for base, _, names in os.walk(tmp_path) for name in names
+        os.path.relpath(os.path.join(base, name), tmp_path)
+        for base, _, names in os.walk(tmp_path)
+        for name in names
     )
     return call

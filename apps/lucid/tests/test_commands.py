@@ -4,11 +4,22 @@ import json
 
 import pytest
 import torch
+
 from lucid_data import read_image
 
 
 def test_help_of_every_command_works_without_data(lucid):
-    for words in ([], ["demo"], ["fit"], ["eval"], ["predict"], ["plot"], ["info"], ["data"], ["data", "check"]):
+    for words in (
+        [],
+        ["demo"],
+        ["fit"],
+        ["eval"],
+        ["predict"],
+        ["plot"],
+        ["info"],
+        ["data"],
+        ["data", "check"],
+    ):
         status, out, _ = lucid(*words, "--help")
         assert status == 0
         assert "Usage" in out
@@ -30,8 +41,10 @@ def test_fit_draws_curves_batches_and_predictions(trained):
 
 
 def test_fit_json_ends_with_the_contract(lucid, scenes):
-    words = f"fit --data {scenes} --image-size 64 --batch 5 --epochs 1 --workers 0 --device cpu --quiet --json --fingerprint"
-    status, out, _ = lucid(*words.split(), "--output", "run")
+    words = (
+        f"fit --data {scenes} --image-size 64 --batch 5 --epochs 1 --workers 0 --device cpu --quiet --json"
+    )
+    status, out, _ = lucid(*words.split(), "--fingerprint", "--output", "run")
     assert status == 0
     document = json.loads(out.splitlines()[-1])
     assert set(document) == {"run", "best_checkpoint", "last_checkpoint", "metrics", "fingerprint"}
@@ -58,7 +71,9 @@ def test_eval_prints_both_paths_and_writes_the_report(lucid, scenes, trained):
 
 def test_eval_json_is_the_report(lucid, scenes, trained):
     last = trained / "checkpoints" / "last.ckpt"
-    status, out, _ = lucid("eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--limit", 2, "--json")
+    status, out, _ = lucid(
+        "eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--limit", 2, "--json"
+    )
     assert status == 0
     assert json.loads(out)["images"] == 2
 
@@ -70,7 +85,9 @@ def test_predict_writes_json_and_drawn_images(lucid, scenes, trained):
     assert status == 0
     records = json.loads(out)
     assert [record["image"] for record in records] == [str(path) for path in images]
-    assert all({"box", "score", "label", "name"} <= set(one) for record in records for one in record["detections"])
+    assert all(
+        {"box", "score", "label", "name"} <= set(one) for record in records for one in record["detections"]
+    )
     written = json.loads((lucid.folder / "found" / "predictions.json").read_text())
     assert written["images"] == records
     for path in images:

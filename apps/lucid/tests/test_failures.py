@@ -1,6 +1,8 @@
 """Wrong input: one clear line, the right exit status, nothing left behind."""
 
+import json
 import pickle
+import shutil
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ class Payload:
 @pytest.fixture
 def fails(lucid):
     def call(*words, status, words_in_line=()):
-        got, out, err = lucid(*words)
+        got, _, err = lucid(*words)
         lines = [line for line in err.splitlines() if line.strip()]
         assert got == status, err
         assert "Traceback" not in err
@@ -86,28 +88,46 @@ def test_a_pickle_that_would_execute_code_does_not(fails, scenes):
     torch.save({"lucid": Payload()}, fails.lucid.folder / "evil2.ckpt")
     for name in ("evil.ckpt", "evil2.ckpt"):
         fails("eval", name, "--data", scenes, status=1, words_in_line=[name])
-        fails("fit", "--data", scenes, "--init", name, "--set", "run.output=run-" + name, status=1, words_in_line=[name])
+        fails(
+            "fit",
+            "--data",
+            scenes,
+            "--init",
+            name,
+            "--set",
+            "run.output=run-" + name,
+            status=1,
+            words_in_line=[name],
+        )
     assert not (fails.lucid.folder / "executed").exists()
 
 
 def test_classes_that_are_not_the_checkpoints(fails, scenes, trained):
-    import json
-
     other = fails.lucid.folder / "other"
-    (other / "annotations").mkdir(parents=True)
-    (other / "val").mkdir()
-    document = {"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}]}
-    (other / "annotations" / "instances_val.json").write_text(json.dumps(document))
+    shutil.copytree(scenes, other)
+    file = other / "annotations" / "instances_val.json"
+    document = json.loads(file.read_text())
+    document["categories"] = document["categories"][:1]
+    document["annotations"] = [one for one in document["annotations"] if one["category_id"] == 1]
+    file.write_text(json.dumps(document))
     last = trained / "checkpoints" / "last.ckpt"
     fails("eval", last, "--data", other, status=1, words_in_line=["1 class"])
 
 
 def test_predict_without_an_image(fails, trained):
-    fails("predict", trained / "checkpoints" / "last.ckpt", "nothing-here-*", status=1, words_in_line=["nothing-here"])
+    fails(
+        "predict",
+        trained / "checkpoints" / "last.ckpt",
+        "nothing-here-*",
+        status=1,
+        words_in_line=["nothing-here"],
+    )
 
 
 def test_a_confidence_out_of_range(fails, trained):
-    fails("predict", trained / "checkpoints" / "last.ckpt", "x", "--conf", 1.5, status=2, words_in_line=["1.5"])
+    fails(
+        "predict", trained / "checkpoints" / "last.ckpt", "x", "--conf", 1.5, status=2, words_in_line=["1.5"]
+    )
 
 
 def test_an_unknown_path(fails, trained, scenes):

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from lucid_data import synthetic
 from lucid_train import load_config
 

@@ -1,4 +1,5 @@
 import pytest
+
 from lucid_train import FitConfig, RunLength, load_config, resolve
 
 
@@ -9,7 +10,12 @@ def test_nothing_is_left_open():
 
 
 def test_given_values_are_kept():
-    given = {"optimizer.lr": "0.5", "optimizer.warmup_epochs": "0", "ema.tau": "7", "augment.close_mosaic": "0"}
+    given = {
+        "optimizer.lr": "0.5",
+        "optimizer.warmup_epochs": "0",
+        "ema.tau": "7",
+        "augment.close_mosaic": "0",
+    }
     chosen = resolve(load_config("detect", given), RunLength(100, 7, 10))
     assert (chosen.optimizer.lr, chosen.optimizer.warmup_epochs) == (0.5, 0)
     assert (chosen.ema.tau, chosen.augment.close_mosaic) == (7, 0)

@@ -1,5 +1,6 @@
 import pytest
 import yaml
+
 from lucid_train import ConfigError, FitConfig, load_config, recipes
 
 
@@ -14,14 +15,18 @@ def test_a_recipe_is_found_with_and_without_its_suffix():
 
 
 def test_written_yaml_reads_back_unchanged(tmp_path):
-    config = load_config("detect", {"run.epochs": "7", "run.precision": "bf16-mixed", "data.path": "some where/ü"})
+    config = load_config(
+        "detect", {"run.epochs": "7", "run.precision": "bf16-mixed", "data.path": "some where/ü"}
+    )
     file = tmp_path / "config.yaml"
     file.write_text(config.to_yaml(), encoding="utf-8")
     assert load_config(file) == config
 
 
 def test_overrides_are_read_as_yaml():
-    config = load_config("detect", {"optimizer.lr": "5e-3", "ema.enabled": "false", "optimizer.clip_norm": "null"})
+    config = load_config(
+        "detect", {"optimizer.lr": "5e-3", "ema.enabled": "false", "optimizer.clip_norm": "null"}
+    )
     assert config.optimizer.lr == 0.005
     assert config.ema.enabled is False
     assert config.optimizer.clip_norm is None

@@ -2,12 +2,15 @@ import struct
 
 import pytest
 import torch
+
 from lucid_train import fingerprint
 
 
 def test_equal_trees_have_equal_digests_whatever_their_key_order():
     a, b = torch.arange(3.0), torch.ones(2, 2)
-    assert fingerprint({"x": a, "y": [b, 1, None]}) == fingerprint({"y": [b.clone(), 1, None], "x": a.clone()})
+    assert fingerprint({"x": a, "y": [b, 1, None]}) == fingerprint(
+        {"y": [b.clone(), 1, None], "x": a.clone()}
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,7 +32,10 @@ def test_values_that_differ_in_bits_or_kind_differ(one, other):
 
 
 def test_nan_payloads_count():
-    quiet, other = (torch.tensor(struct.unpack("<q", struct.pack("<Q", bits))) for bits in (0x7FF8 << 48, (0x7FF8 << 48) + 1))
+    quiet, other = (
+        torch.tensor(struct.unpack("<q", struct.pack("<Q", bits)))
+        for bits in (0x7FF8 << 48, (0x7FF8 << 48) + 1)
+    )
     assert fingerprint(quiet.view(torch.float64)) != fingerprint(other.view(torch.float64))
 
 

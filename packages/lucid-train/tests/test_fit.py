@@ -5,8 +5,9 @@ import json
 
 import pytest
 import torch
+
 from lucid_models import describe, load
-from lucid_train import ConfigError, FitConfig, evaluate, fit, fingerprint, load_config, stored_config
+from lucid_train import ConfigError, FitConfig, evaluate, fingerprint, fit, load_config, stored_config
 from lucid_train.callbacks import COLUMNS
 
 
@@ -28,7 +29,13 @@ def finished(scenes, tmp_path_factory):
 
 
 def test_the_folder_holds_the_promised_files(finished):
-    for name in ("config.yaml", "metrics.csv", "fingerprint.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
+    for name in (
+        "config.yaml",
+        "metrics.csv",
+        "fingerprint.json",
+        "checkpoints/last.ckpt",
+        "checkpoints/best.ckpt",
+    ):
         assert (finished.run / name).is_file(), name
     assert not list(finished.run.rglob("*.tmp"))
 

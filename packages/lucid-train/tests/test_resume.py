@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from lucid_train import ConfigError, fit
 
 # trains a run and, after a given number of steps, sends itself a signal
@@ -61,7 +62,9 @@ def run_until(config, step: int, number: int, tmp_path: Path) -> subprocess.Comp
     [(2, 0), (3, 0), (5, 2), (7, 0)],
     ids=["in-the-first-epoch", "at-an-epoch's-end", "in-a-later-epoch-with-workers", "in-the-closing-epoch"],
 )
-def test_sigterm_saves_and_the_continued_run_is_the_uninterrupted_one(small_config, reference, tmp_path, step, workers):
+def test_sigterm_saves_and_the_continued_run_is_the_uninterrupted_one(
+    small_config, reference, tmp_path, step, workers
+):
     config = small_config("stopped", **{"data.workers": workers})
     child = run_until(config, step, signal.SIGTERM, tmp_path)
     assert child.returncode == 130, child.stderr

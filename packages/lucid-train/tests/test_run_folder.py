@@ -1,4 +1,5 @@
 import pytest
+
 from lucid_train import ConfigError, find_run, load_config
 from lucid_train.run_folder import new_run_folder, require_same
 

@@ -6,9 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lucid_train import Progress as FitProgress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from lucid_train import Progress as FitProgress
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -43,7 +51,9 @@ def fit_progress(quiet: bool = False) -> Iterator[Callable[[FitProgress], None]]
                 return
             if progress.loss is not None and progress.images_per_second is not None:
                 state["loss"], state["speed"] = progress.loss, progress.images_per_second
-            bar.update(task, description=f"{head} {progress.phase}", completed=progress.step, total=progress.steps)
+            bar.update(
+                task, description=f"{head} {progress.phase}", completed=progress.step, total=progress.steps
+            )
             # a log file has no bar: a line a minute shows that the run is alive
             if not quiet and not err.is_terminal and time.monotonic() - state["said"] > 60:
                 err.print(f"{head} {progress.phase} {progress.step}/{progress.steps}")

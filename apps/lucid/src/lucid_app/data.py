@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from lucid_data import check as find_problems
 from rich.table import Table
 
 from lucid_app.console import out, print_json
+from lucid_data import check as find_problems
 
 app = typer.Typer(help="Look after data sets.", no_args_is_help=True)
 
@@ -27,7 +27,6 @@ def check(
     """Report every problem with its file, place and remedy; exit 1 when there is an error.
 
     Example:
-
         lucid data check ~/photos
     """
     findings = find_problems(path, task)

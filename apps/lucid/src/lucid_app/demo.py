@@ -4,25 +4,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from lucid_data import synthetic
-from lucid_train import ConfigError, evaluate, load_config
 
 from lucid_app.console import counting, err, out, print_json
 from lucid_app.fit import run_fit
+from lucid_data import synthetic
+from lucid_train import ConfigError, evaluate, load_config
 
 
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for the scenes and the run.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Seed of scenes, weights and order.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; repeat as needed.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value; repeat as needed.")
+    ] = None,
 ) -> None:
     """Make a small labelled set of drawn scenes, train on it, score held-out scenes and draw predictions.
 
     Needs no data and, on two CPU cores, under four minutes.
 
     Example:
-
         lucid demo --output /tmp/demo
     """
     from lucid_app.fit import split_setting

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from lucid_train import ConfigError, write_json
-from lucid_train import evaluate as score
 
 from lucid_app.console import counting, out, print_json
+from lucid_train import ConfigError, write_json
+from lucid_train import evaluate as score
 
 
 def evaluate(
@@ -21,7 +21,9 @@ def evaluate(
     device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
     workers: Annotated[int | None, typer.Option(help="Loader processes.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,
-    save_predictions: Annotated[Path | None, typer.Option(help="Write the scored COCO results to this file.")] = None,
+    save_predictions: Annotated[
+        Path | None, typer.Option(help="Write the scored COCO results to this file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Score a checkpoint's averaged weights with the COCO protocol.
@@ -29,7 +31,6 @@ def evaluate(
     Two paths are reported: e2e (one-to-one branch, as deployed) and nms (one-to-many branch with suppression).
 
     Examples:
-
         lucid eval runs/detect-n-1/checkpoints/last.ckpt --data ~/photos
 
         lucid eval best.ckpt --data coco --split val --output report.json
@@ -56,7 +57,9 @@ def evaluate(
         print_json(report)
         return
     info = report["info"]
-    out.print(f"{report['images']} images of {info['split']} at {info['image_size']} px in {report['seconds']} s")
+    out.print(
+        f"{report['images']} images of {info['split']} at {info['image_size']} px in {report['seconds']} s"
+    )
     for name, numbers in report["report"].items():
         out.print(
             f"{name:4s} AP50-95 {numbers['map']:.4f}  AP50 {numbers['map_50']:.4f}  AP75 {numbers['map_75']:.4f}  "

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from lucid_train import ConfigError, FitConfig, FitResult, find_run, load_config
-from lucid_train import fit as train
 
 from lucid_app import sheets
 from lucid_app.console import err, fit_progress, out, print_json
+from lucid_train import ConfigError, FitConfig, FitResult, find_run, load_config
+from lucid_train import fit as train
 
 HELP = """Train a detector on your own images.
 
@@ -23,23 +23,35 @@ Examples:
 
 
 def fit(
-    data: Annotated[Path | None, typer.Option(help="Folder of images and labels: COCO, YOLO or Pascal VOC.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of images and labels: COCO, YOLO or Pascal VOC.")
+    ] = None,
     task: Annotated[str | None, typer.Option(help="What to learn: detect.")] = None,
     size: Annotated[str | None, typer.Option(help="Size of the network: n, s, m, l or x.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A packaged recipe, or a YAML file.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side of the square canvas, a multiple of 32.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the square canvas, a multiple of 32.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
     devices: Annotated[int | None, typer.Option(help="How many devices.")] = None,
     precision: Annotated[str | None, typer.Option(help="32, 16-mixed or bf16-mixed.")] = None,
     workers: Annotated[int | None, typer.Option(help="Loader processes; chosen when absent.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and augmentation.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder of the run; numbered under runs/ when absent.")] = None,
-    resume: Annotated[str | None, typer.Option(help="'last' or a checkpoint: continue a run exactly.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run; numbered under runs/ when absent.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="'last' or a checkpoint: continue a run exactly.")
+    ] = None,
     init: Annotated[Path | None, typer.Option(help="Checkpoint to start from; what fits is taken.")] = None,
-    fingerprint: Annotated[bool, typer.Option("--fingerprint", help="Write SHA-256 digests of what was learned.")] = False,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; repeat as needed.")] = None,
+    fingerprint: Annotated[
+        bool, typer.Option("--fingerprint", help="Write SHA-256 digests of what was learned.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value; repeat as needed.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -77,7 +89,9 @@ def run_fit(config: FitConfig, *, resume: str | None = None, quiet: bool = False
     if config.data.path is None:
         raise ConfigError("no data: say where the images and labels are with --data DIR")
     if not config.data.path.exists():
-        raise FileNotFoundError(f"{config.data.path}: no such folder; give --data the folder of images and labels")
+        raise FileNotFoundError(
+            f"{config.data.path}: no such folder; give --data the folder of images and labels"
+        )
     with fit_progress(quiet) as observe:
         result = train(config, resume=resume, observer=observe)
     if result.transfer and not quiet:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import torch
 import typer
-from lucid_models import SIZES, TASKS, count
-from lucid_train import ConfigError
 from rich.table import Table
 
 from lucid_app.console import out, print_json
+from lucid_models import SIZES, TASKS, count
+from lucid_train import ConfigError
 
 
 def info(
@@ -24,7 +24,6 @@ def info(
     GFLOPs are counted at the task's own canvas.
 
     Examples:
-
         lucid info
 
         lucid info --size n --json

@@ -10,10 +10,10 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from lucid_train import ConfigError, Interrupted
 
 from lucid_app import data, demo, evaluate, fit, info, plot, predict
 from lucid_app.console import err
+from lucid_train import ConfigError, Interrupted
 
 app = typer.Typer(
     name="lucid",

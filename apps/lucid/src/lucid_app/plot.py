@@ -4,20 +4,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from lucid_viz import plot_curves
 
 from lucid_app.console import out
-from lucid_app.sheets import save_figure
+from lucid_viz import plot_curves, save_figure
 
 
 def plot(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or its metrics.csv.")],
-    output: Annotated[Path | None, typer.Option(help="Picture to write; the suffix chooses the format.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Picture to write; the suffix chooses the format.")
+    ] = None,
 ) -> None:
     """Draw a run's loss and AP curves.
 
     Examples:
-
         lucid plot runs/detect-n-1
 
         lucid plot runs/detect-n-1 --output curves.pdf

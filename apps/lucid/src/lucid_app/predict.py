@@ -6,20 +6,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from torch import Tensor
+
+from lucid_app.console import counting, err, out, print_json
 from lucid_data import IMAGE_SUFFIXES, read_image
 from lucid_models import Predictions, Predictor
 from lucid_train import ConfigError, write_json
 from lucid_viz import RenderOptions, burn_predictions, save_image
-from torch import Tensor
-
-from lucid_app.console import counting, err, out, print_json
 
 
 def predict(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit.")],
     sources: Annotated[list[str], typer.Argument(help="Images, folders or globs.")],
-    output: Annotated[Path, typer.Option(help="Folder for predictions.json and drawn images.")] = Path("predictions"),
-    draw: Annotated[bool, typer.Option("--draw", help="Write each image with its predictions drawn.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for predictions.json and drawn images.")] = Path(
+        "predictions"
+    ),
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Write each image with its predictions drawn.")
+    ] = False,
     conf: Annotated[float, typer.Option(help="Keep predictions scoring above this.")] = 0.25,
     max_detections: Annotated[int, typer.Option(help="At most this many per image.")] = 300,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
@@ -30,7 +34,6 @@ def predict(
     """Find objects in images, folders and globs; photos are turned as their EXIF tag says.
 
     Examples:
-
         lucid predict runs/detect-n-1/checkpoints/best.ckpt photo.jpg --draw
 
         lucid predict best.ckpt "holiday/*.jpg" --output found --conf 0.4 --json
@@ -85,16 +88,16 @@ def expand(sources: list[str]) -> list[Path]:
         elif path.is_file():
             found = [path]
         else:
-            found = sorted(Path(match) for match in glob.glob(source, recursive=True) if Path(match).is_file())
+            found = sorted(
+                Path(match) for match in glob.glob(source, recursive=True) if Path(match).is_file()
+            )
         if not found:
             raise FileNotFoundError(f"{source}: no image there; give a file, a folder of images or a glob")
         files |= dict.fromkeys(found)
     return list(files)
 
 
-def readable(
-    files: list[Path], batch: int, failures: list[str]
-) -> Iterator[tuple[list[Path], list[Tensor]]]:
+def readable(files: list[Path], batch: int, failures: list[str]) -> Iterator[tuple[list[Path], list[Tensor]]]:
     """Yield batches of decoded images; a file that cannot be read is noted in ``failures`` and left out."""
     paths: list[Path] = []
     images: list[Tensor] = []

@@ -226,7 +226,9 @@ def _reject_unknown(dotted: str, source: str) -> None:
     assert isinstance(inside, type)
     assert issubclass(inside, BaseModel)
     if key and key not in inside.model_fields:
-        raise ConfigError(f"{source}: unknown key {dotted!r}{_suggest(key, list(inside.model_fields), section)}")
+        raise ConfigError(
+            f"{source}: unknown key {dotted!r}{_suggest(key, list(inside.model_fields), section)}"
+        )
 
 
 def _suggest(word: str, known: list[str], section: str = "") -> str:

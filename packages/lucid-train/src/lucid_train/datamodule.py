@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 import lightning
+
 from lucid_data import (
     AugmentPolicy,
     Catalog,
@@ -16,7 +17,6 @@ from lucid_data import (
     policy_for,
     train_loader,
 )
-
 from lucid_train.config import AugmentConfig, FitConfig
 from lucid_train.tasks import task_row
 
@@ -108,7 +108,9 @@ def choose_splits(config: FitConfig) -> tuple[str, str]:
     splits = available_splits(config.data.path)
     devkit = {"trainval", "test"} <= set(splits)
     train = wanted_train or _first(("trainval", "train") if devkit else ("train",), splits)
-    val = wanted_val or _first(("test",) if devkit and train == "trainval" else ("val", "valid", "test"), splits)
+    val = wanted_val or _first(
+        ("test",) if devkit and train == "trainval" else ("val", "valid", "test"), splits
+    )
     if train is None or val is None:
         role = "training" if train is None else "validation"
         raise ValueError(
@@ -140,7 +142,9 @@ def check_same_classes(train: Catalog, val: Catalog) -> None:
     only_train = sorted(set(train.class_names) - set(val.class_names))
     only_val = sorted(set(val.class_names) - set(train.class_names))
     if not only_train and not only_val:
-        raise ValueError(f"{train.root}: splits {train.split} and {val.split} list the same classes in another order")
+        raise ValueError(
+            f"{train.root}: splits {train.split} and {val.split} list the same classes in another order"
+        )
     raise ValueError(
         f"{train.root}: the classes of {train.split} and {val.split} differ: "
         f"only in {train.split}: {only_train or 'none'}; only in {val.split}: {only_val or 'none'}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+
 from lucid_data import Catalog, EvalPipeline, available_splits, eval_loader, open_catalog
 from lucid_models import Detector, describe, end_to_end, load, make_points, with_nms
-
 from lucid_train.results import ResultCollector
 from lucid_train.tasks import task_row
 
@@ -40,7 +40,9 @@ def evaluate(
         split: which split; ``None`` takes ``val``, ``valid`` or ``test``, whichever exists first.
         path: ``e2e`` (one-to-one branch, no suppression), ``nms`` (one-to-many branch) or ``both``.
         limit: images to score, 0 for all.
-        batch, image_size, workers: loader settings; ``None`` takes the task's and the checkpoint's.
+        batch: images per step; ``None`` takes the task's.
+        image_size: canvas side; ``None`` takes the checkpoint's.
+        workers: loader processes; ``None`` chooses.
         device: torch device.
         predictions: write the COCO results that were scored to this file (one per path: ``-nms`` is appended).
         observer: called with images done and images in all.
@@ -68,7 +70,7 @@ def evaluate(
     )
     collectors = {name: ResultCollector(catalog) for name in (("e2e", "nms") if path == "both" else (path,))}
     started, done = time.perf_counter(), 0
-    detector = detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    detector = detector.to(memory_format=torch.channels_last)
     with torch.inference_mode():
         for part in loader:
             images = part.images.to(device).to(torch.float32, memory_format=torch.channels_last).div_(255)
@@ -93,7 +95,9 @@ def evaluate(
             "data": str(data),
             "split": catalog.split,
             "device": device,
-            "versions": {name: version(name) for name in ("torch", "torchvision", "pycocotools", "lucid-train")},
+            "versions": {
+                name: version(name) for name in ("torch", "torchvision", "pycocotools", "lucid-train")
+            },
             "machine": platform.machine(),
         },
         "images": len(catalog),
@@ -112,14 +116,16 @@ def default_split(data: Path) -> str:
     for name in ("val", "valid", "test"):
         if name in splits:
             return name
-    raise ValueError(f"{data}: no val, valid or test split among {', '.join(splits) or 'none'}; name one with --split")
+    raise ValueError(
+        f"{data}: no val, valid or test split among {', '.join(splits) or 'none'}; name one with --split"
+    )
 
 
 def require_same_classes(catalog: Catalog, detector: Detector) -> None:
     """Raise ValueError where the data's classes are not the checkpoint's."""
     if len(catalog.class_names) != len(detector.names):
         raise ValueError(
-            f"{catalog.root}: {len(catalog.class_names)} classes, but the checkpoint was trained on "
+            f"{catalog.root}: {len(catalog.class_names)} class{'es' * (len(catalog.class_names) != 1)}, but the checkpoint was trained on "
             f"{len(detector.names)} ({', '.join(detector.names[:5])}{', …' if len(detector.names) > 5 else ''})"
         )
     for label, (ours, theirs) in enumerate(zip(detector.names, catalog.class_names, strict=True)):

@@ -60,4 +60,6 @@ def _feed(digest: Any, value: object, where: str) -> None:
     elif value is None or isinstance(value, bool | int):
         digest.update(f"{type(value).__name__} {value} ".encode())
     else:
-        raise TypeError(f"fingerprint: {where or 'the value'} is a {type(value).__name__}; give tensors or plain values")
+        raise TypeError(
+            f"fingerprint: {where or 'the value'} is a {type(value).__name__}; give tensors or plain values"
+        )

@@ -9,8 +9,8 @@ from typing import Any
 import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
-from lucid_models import load, load_weights
 
+from lucid_models import load_weights
 from lucid_train.auto import RunLength, resolve
 from lucid_train.callbacks import (
     Checkpoints,
@@ -142,12 +142,14 @@ def initialise(module: DetectionLitModule, config: FitConfig) -> str:
     """Load the weights that ``model.init`` names, where they fit; return the table of what happened."""
     if config.model.init is None:
         return ""
-    return str(load_weights(module.detector, load(config.model.init).state_dict()))
+    return str(load_weights(module.detector, config.model.init))
 
 
 def build_trainer(config: FitConfig, folder: Path, callbacks: list[Callback]) -> lightning.Trainer:
     """Return the Lightning trainer of a run; checkpoints, logs and progress are the callbacks' business."""
-    torch.utils.deterministic.fill_uninitialized_memory = False  # every tensor here is written before it is read
+    torch.utils.deterministic.fill_uninitialized_memory = (
+        False  # every tensor here is written before it is read
+    )
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     return lightning.Trainer(

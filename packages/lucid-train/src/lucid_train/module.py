@@ -5,12 +5,12 @@ from typing import Any
 
 import lightning
 import torch
-from lucid_data import Batch, Catalog
-from lucid_models import DetectionLoss, build_detector, end_to_end, make_points
-from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from lucid_data import Batch, Catalog
+from lucid_models import DetectionLoss, build_detector, end_to_end, make_points
+from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
 from lucid_train.results import ResultCollector
 from lucid_train.tasks import task_row
@@ -62,7 +62,7 @@ class DetectionLitModule(lightning.LightningModule):
     def setup(self, stage: str) -> None:
         """Lay convolution weights out channels-last where that is faster (CPU and CUDA)."""
         if self.device.type in ("cpu", "cuda"):
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.to(memory_format=torch.channels_last)
 
     def prepare_images(self, images: Tensor) -> Tensor:
         """Return the network input of uint8 images (B, 3, H, W): the parameters' dtype, [0, 1], channels-last."""
@@ -82,9 +82,7 @@ class DetectionLitModule(lightning.LightningModule):
         height, width = images.shape[-2:]
         points, strides = make_points(height, width, self.detector.strides, device=images.device)
         output = self.detector(images)
-        result = self.criterion(
-            output, points, strides, batch.boxes, batch.labels, batch.valid, self.alpha
-        )
+        result = self.criterion(output, points, strides, batch.boxes, batch.labels, batch.valid, self.alpha)
         parts = {
             f"{stage}/loss": result.total,
             f"{stage}/o2m_box": result.o2m.box,
@@ -139,12 +137,25 @@ class DetectionLitModule(lightning.LightningModule):
         constant = settings.final_factor >= 1 and settings.warmup_epochs <= 0
         if constant or epochs is None or epochs <= 0:
             return optimizer
-        total = max(1, int(self.trainer.estimated_stepping_batches))
+        total = total_steps(self.trainer, epochs)
         schedule = StepSchedule(total, round(total * settings.warmup_epochs / epochs), settings.final_factor)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": LambdaLR(optimizer, schedule), "interval": "step"},
         }
+
+
+def total_steps(trainer: lightning.Trainer, epochs: int) -> int:
+    """Return the optimizer steps of a whole fit, at least one.
+
+    The data module's own loader is asked: the trainer's estimate would create the loader's iterator before a resumed
+    position is restored, and so lose the position.
+    """
+    data = getattr(trainer, "datamodule", None)
+    if data is None:
+        return max(1, int(trainer.estimated_stepping_batches))
+    batches = len(data.train_dataloader())
+    return max(1, -(-batches // trainer.accumulate_grad_batches) * epochs)
 
 
 class StepSchedule:

@@ -3,9 +3,10 @@
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from lucid_data import Catalog, score_coco
 from lucid_geometry import Letterbox, clip_boxes
-from torch import Tensor
 
 
 class ResultCollector:
@@ -43,7 +44,7 @@ class ResultCollector:
     def score(self) -> dict[str, Any]:
         """Return the COCO report over the results of all processes; -1 where a number is undefined."""
         gathered = gather_lists(self.results)
-        return dict(score_coco(self.catalog.to_coco(), gathered, kind="bbox"))
+        return score_coco(self.catalog.to_coco(), gathered, kind="bbox").to_dict()
 
 
 def coco_rows(

@@ -5,7 +5,13 @@ from pathlib import Path
 from lucid_train.config import ConfigError, FitConfig, load_config
 
 # Settings that may change between the parts of a run without changing what is learned.
-_FREE = {("data", "path"), ("data", "workers"), ("run", "output"), ("run", "checkpoint_steps"), ("run", "fingerprint")}
+_FREE = {
+    ("data", "path"),
+    ("data", "workers"),
+    ("run", "output"),
+    ("run", "checkpoint_steps"),
+    ("run", "fingerprint"),
+}
 
 
 def new_run_folder(config: FitConfig, root: Path = Path("runs")) -> Path:
@@ -17,7 +23,9 @@ def new_run_folder(config: FitConfig, root: Path = Path("runs")) -> Path:
     if config.run.output is not None:
         folder = config.run.output
         if (folder / "config.yaml").exists():
-            raise ConfigError(f"{folder} already holds a run; continue it with --resume last or choose another --output")
+            raise ConfigError(
+                f"{folder} already holds a run; continue it with --resume last or choose another --output"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         return folder
     root.mkdir(parents=True, exist_ok=True)
@@ -39,6 +47,7 @@ def find_run(output: Path | None, resume: str, root: Path = Path("runs")) -> tup
     Args:
         output: the run's folder, when given.
         resume: ``"last"`` or the path of a checkpoint inside a run's ``checkpoints`` folder.
+        root: where numbered runs are.
 
     Raises:
         ConfigError: there is nothing to resume.

@@ -1,6 +1,7 @@
 """Curves, overlays and sheets for lucid detectors. No matplotlib back-end is chosen; figures come back open."""
 
 from lucid_viz.curves import plot_curves, read_metrics
+from lucid_viz.files import save_figure, save_image
 from lucid_viz.overlay import (
     batch_sheet,
     comparison_sheet,
@@ -10,7 +11,7 @@ from lucid_viz.overlay import (
     show_image,
     show_predictions,
 )
-from lucid_viz.raster import burn_predictions, save_image
+from lucid_viz.raster import burn_predictions
 from lucid_viz.style import PALETTE, RenderOptions, class_color
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "plot_curves",
     "predict_and_draw",
     "read_metrics",
+    "save_figure",
     "save_image",
     "show_image",
     "show_predictions",

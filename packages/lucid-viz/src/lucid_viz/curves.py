@@ -41,7 +41,9 @@ def read_metrics(path: str | Path) -> dict[str, list[float]]:
         try:
             columns[name] = [float(row[name]) if row[name] not in ("", None) else math.nan for row in rows]
         except ValueError as error:
-            raise ValueError(f"{path}: column {name!r} holds something that is no number ({error})") from error
+            raise ValueError(
+                f"{path}: column {name!r} holds something that is no number ({error})"
+            ) from error
     return columns
 
 
@@ -84,7 +86,12 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
         color = PALETTE[(0, 8, 2)[position]]
         ax.plot(*zip(*points, strict=True), color=color, label=name, marker="." if len(points) < 40 else None)
         ax.annotate(
-            f"{points[-1][1]:.3g}", points[-1], xytext=(4, 0), textcoords="offset points", color=color, fontsize=8
+            f"{points[-1][1]:.3g}",
+            points[-1],
+            xytext=(4, 0),
+            textcoords="offset points",
+            color=color,
+            fontsize=8,
         )
     if not drawn:
         ax.text(0.5, 0.5, "not logged", ha="center", va="center", transform=ax.transAxes, color="0.5")

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lucid_data import Targets, read_image
-from lucid_models import Detector, Predictions, Predictor
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from lucid_data import Targets, read_image
+from lucid_models import Detector, Predictions, Predictor
 from lucid_viz.style import RenderOptions, caption, class_color, text_color
 
 
@@ -165,7 +165,9 @@ def batch_sheet(
         ValueError: no image, or another number of annotations than images.
     """
     if not images or len(images) != len(annotations):
-        raise ValueError(f"{len(images)} images and {len(annotations)} annotations: give as many of each, at least one")
+        raise ValueError(
+            f"{len(images)} images and {len(annotations)} annotations: give as many of each, at least one"
+        )
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
     figure = Figure(figsize=(4 * columns, 4 * rows), layout="constrained")

@@ -6,10 +6,10 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import torch
-from lucid_models import Predictions
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from lucid_models import Predictions
 from lucid_viz.style import RenderOptions, caption, class_color, text_color
 
 
@@ -46,23 +46,6 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
     return torch.from_numpy(np.array(canvas)).permute(2, 0, 1).contiguous()
 
 
-def save_image(image: Tensor, path: str | Path) -> None:
-    """Write a uint8 RGB image (3, H, W) under the format of the path's suffix; the file appears when complete.
-
-    Raises:
-        ValueError: a suffix that names no image format.
-    """
-    path = Path(path)
-    formats = Image.registered_extensions()
-    if path.suffix.lower() not in formats:
-        raise ValueError(f"{path}: unknown image suffix {path.suffix!r}; use .jpg or .png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().cpu().numpy())
-    picture.save(temporary, format=formats[path.suffix.lower()], quality=92)
-    temporary.replace(path)
-
-
 def _label(
     pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, color: str, font: ImageFont.FreeTypeFont
 ) -> None:
@@ -76,4 +59,6 @@ def _label(
 
 @lru_cache(maxsize=16)
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
+    return ImageFont.truetype(
+        str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size
+    )

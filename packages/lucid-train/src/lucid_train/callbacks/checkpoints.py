@@ -10,8 +10,8 @@ from typing import Any
 import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
-from lucid_models import checkpoint_header
 
+from lucid_models import checkpoint_header
 from lucid_train.callbacks.ema import EmaCallback
 from lucid_train.module import DetectionLitModule
 
@@ -107,7 +107,10 @@ class Checkpoints(Callback):
         checkpoint["lucid"] = checkpoint_header(
             pl_module.detector,
             pl_module.image_size,
-            {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in weights.items()},
+            {
+                name: value.detach().clone(memory_format=torch.contiguous_format)
+                for name, value in weights.items()
+            },
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import Callback
-from lucid_optim import ModelEMA
 
+from lucid_optim import ModelEMA
 from lucid_train.module import DetectionLitModule
 
 

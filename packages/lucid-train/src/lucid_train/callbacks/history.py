@@ -61,7 +61,9 @@ class History(Callback):
         """Keep the validation numbers for the epoch's row."""
         if not trainer.sanity_checking:
             self._validation = {
-                name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")
+                name: float(value)
+                for name, value in trainer.callback_metrics.items()
+                if name.startswith("val/")
             }
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:

@@ -2,6 +2,7 @@
 
 import lightning
 from lightning.pytorch.callbacks import Callback
+
 from lucid_data import TrainLoader
 
 

@@ -2,8 +2,8 @@
 
 import lightning
 from lightning.pytorch.callbacks import Callback
-from lucid_optim import progressive_weight
 
+from lucid_optim import progressive_weight
 from lucid_train.module import DetectionLitModule
 
 

@@ -1,0 +1,41 @@
+"""Pictures to disk: the suffix chooses the format, and a file appears when it is complete."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+
+def save_figure(figure: Figure, path: str | Path, dpi: int = 110) -> None:
+    """Write a figure; png, pdf, svg and whatever else the figure's canvas can write.
+
+    Raises:
+        ValueError: a suffix that names no format.
+    """
+    path = Path(path)
+    suffix = path.suffix.lstrip(".")
+    known = figure.canvas.get_supported_filetypes()
+    if suffix not in known:
+        raise ValueError(f"{path}: unknown picture format {suffix!r}; use one of {', '.join(sorted(known))}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    figure.savefig(temporary, format=suffix, dpi=dpi)
+    temporary.replace(path)
+
+
+def save_image(image: Tensor, path: str | Path) -> None:
+    """Write a uint8 RGB image (3, H, W) under the format of the path's suffix; the file appears when complete.
+
+    Raises:
+        ValueError: a suffix that names no image format.
+    """
+    path = Path(path)
+    formats = Image.registered_extensions()
+    if path.suffix.lower() not in formats:
+        raise ValueError(f"{path}: unknown image suffix {path.suffix!r}; use .jpg or .png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().cpu().numpy())
+    picture.save(temporary, format=formats[path.suffix.lower()], quality=92)
+    temporary.replace(path)
