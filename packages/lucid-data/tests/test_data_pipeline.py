@@ -1,3 +1,4 @@
+import math
 import pickle
 from dataclasses import replace
 
@@ -128,16 +129,19 @@ def test_objects_in_a_mosaic_are_as_large_as_alone(catalog):
 def test_the_mean_scale_of_mosaic_samples_is_that_of_single_ones(catalog):
     policy = AugmentPolicy(hue=0, saturation=0, value=0, scale=0.5, min_size=0, min_visibility=0.0)
 
+    # 1008 samples each
     def mean_scale(pipeline):
         scales = []
-        for epoch in range(8):
+        for epoch in range(42):
             for index in range(len(catalog)):
                 sample = pipeline(epoch, index)
                 scales.append(float(sample.targets.area.sqrt().mean()) if len(sample.targets) else np.nan)
         return np.nanmean(scales)
 
     # area scales with the zoom alone, whatever was cut off
-    ratio = mean_scale(make(catalog, policy)) / mean_scale(make(catalog, replace(policy, mosaic=0.0)))
+    ratio = mean_scale(make(catalog, policy, size=64)) / mean_scale(
+        make(catalog, replace(policy, mosaic=0.0), size=64)
+    )
     assert abs(ratio - 1) < 0.05
 
 
@@ -188,11 +192,10 @@ def test_drawn_boxes_still_fit_their_shapes_after_everything(tmp_path):
                 sample = pipeline(epoch, index)
                 bright = sample.image[0] > 200
                 for x1, y1, x2, y2 in sample.targets.boxes.tolist():
-                    inside = bright[int(y1) : int(y2) + 1, int(x1) : int(x2) + 1]
-                    checked += 1
-                    assert inside.any()
+                    core = bright[math.ceil(y1) + 1 : int(y2) - 1, math.ceil(x1) + 1 : int(x2) - 1]
+                    checked += core.numel() > 0
                     # a turned square fills less of its envelope
-                    assert inside.float().mean() > (0.85 if policy.degrees == 0 else 0.5)
+                    assert not core.numel() or core.float().mean() > (0.98 if policy.degrees == 0 else 0.4)
                 outside = bright.clone()
                 for x1, y1, x2, y2 in sample.targets.boxes.tolist():
                     outside[max(0, int(y1) - 1) : int(y2) + 2, max(0, int(x1) - 1) : int(x2) + 2] = False

@@ -203,7 +203,8 @@ def _background(stream: Stream, height: int, width: int) -> npt.NDArray[np.float
     x = ((np.arange(width) + 0.5) / width - 0.5)[None, :]
     gradient = slope[0][:, None, None] * y + slope[1][:, None, None] * x
     clouds = _smooth(_noise(Stream(stream.bits()), 3, 7, 7), height, width)
-    return base[:, None, None] + gradient + 60.0 * (clouds - 0.5)
+    pixels: npt.NDArray[np.float64] = base[:, None, None] + gradient + 60.0 * (clouds - 0.5)
+    return pixels
 
 
 def _noise(stream: Stream, *shape: int) -> npt.NDArray[np.float64]:
