@@ -3,6 +3,7 @@
 Each rule is a pure function of counts, so that a run can be reproduced from its resolved configuration alone.
 """
 
+import math
 from dataclasses import dataclass
 
 from lucid_train.config import FitConfig
@@ -53,7 +54,7 @@ def resolve(config: FitConfig, length: RunLength) -> FitConfig:
 def learning_rate(config: FitConfig) -> float:
     """Return 0.01 at 16 images a step, growing with the square root of the batch, at most 0.02."""
     images_per_step = config.data.batch * config.run.devices * config.optimizer.accumulate
-    return round(min(0.02, 0.01 * max(1.0, images_per_step / 16) ** 0.5), 6)
+    return round(min(0.02, 0.01 * math.sqrt(max(1.0, images_per_step / 16))), 6)
 
 
 def warmup_epochs(length: RunLength) -> float:

@@ -124,8 +124,9 @@ def default_split(data: Path) -> str:
 def require_same_classes(catalog: Catalog, detector: Detector) -> None:
     """Raise ValueError where the data's classes are not the checkpoint's."""
     if len(catalog.class_names) != len(detector.names):
+        count = len(catalog.class_names)
         raise ValueError(
-            f"{catalog.root}: {len(catalog.class_names)} class{'es' * (len(catalog.class_names) != 1)}, but the checkpoint was trained on "
+            f"{catalog.root}: {count} class{'es' * (count != 1)}, but the checkpoint was trained on "
             f"{len(detector.names)} ({', '.join(detector.names[:5])}{', …' if len(detector.names) > 5 else ''})"
         )
     for label, (ours, theirs) in enumerate(zip(detector.names, catalog.class_names, strict=True)):

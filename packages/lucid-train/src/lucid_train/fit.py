@@ -147,9 +147,8 @@ def initialise(module: DetectionLitModule, config: FitConfig) -> str:
 
 def build_trainer(config: FitConfig, folder: Path, callbacks: list[Callback]) -> lightning.Trainer:
     """Return the Lightning trainer of a run; checkpoints, logs and progress are the callbacks' business."""
-    torch.utils.deterministic.fill_uninitialized_memory = (
-        False  # every tensor here is written before it is read
-    )
+    # every tensor here is written before it is read
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (no stub has it)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     return lightning.Trainer(
