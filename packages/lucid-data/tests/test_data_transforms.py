@@ -19,7 +19,7 @@ from lucid_data.transforms.affine import (
 )
 from lucid_data.transforms.color import ColorParams, jitter_color
 from lucid_data.transforms.flip import flip_horizontal, flip_vertical
-from lucid_data.transforms.letterbox import letterbox_image, letterbox_targets
+from lucid_data.transforms.letterbox import letterbox_image, letterbox_targets, resize
 from lucid_data.transforms.mixup import mixup_image, mixup_targets
 from lucid_data.transforms.mosaic import MosaicParams, mosaic_places, sample_mosaic, single_place
 from lucid_data.transforms.moving import KeepRule, clip_targets, move_targets
@@ -386,3 +386,11 @@ def test_affine_moves_rotated_boxes_with_their_corners():
     targets = one_box(0, 0, 10, 10, rboxes=torch.tensor([[5.0, 5, 8, 4, 0.0]]))
     moved = move_targets(targets, Affine.rotation(0.3))
     assert moved.rboxes[0, 2:].tolist() == pytest.approx([8, 4, 0.3], abs=1e-5)
+
+
+@pytest.mark.parametrize("size", [(30, 40), (90, 121), (61, 70)])
+def test_resizing_does_not_depend_on_the_memory_layout(size):
+    image = noise(61, 83)
+    plain = torch.nn.functional.interpolate(image[None], size, mode="bilinear", antialias=True)[0]
+    assert torch.equal(resize(image, *size), plain)
+    assert torch.equal(resize(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), *size), plain)

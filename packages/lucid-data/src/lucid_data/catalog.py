@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +73,7 @@ class Catalog:
         """How many classes there are."""
         return len(self.class_names)
 
-    @property
+    @cached_property
     def image_ids(self) -> list[int] | list[str]:
         """The source's image ids, in index order."""
         ids: list[int] | list[str] = self.records.image_ids.tolist()

@@ -19,7 +19,7 @@ from torch import Tensor
 from lucid_data.catalog import Catalog
 from lucid_data.policy import AugmentPolicy
 from lucid_data.randomness import Stream, epoch_order
-from lucid_data.targets import Targets
+from lucid_data.targets import Targets, derived
 from lucid_data.tasks import TASK_NEEDS
 from lucid_data.transforms.affine import (
     AffineParams,
@@ -34,8 +34,8 @@ from lucid_data.transforms.color import jitter_color, sample_color
 from lucid_data.transforms.flip import flip_horizontal, flip_vertical
 from lucid_data.transforms.letterbox import (
     GREY,
-    channels_last,
     fit_long_side,
+    interleaved,
     letterbox_image,
     letterbox_targets,
 )
@@ -197,7 +197,7 @@ class TrainPipeline:
             )
             befores.append(extents(affine.boxes(laid.boxes)))
             window = torch.tensor(place.window, dtype=torch.float32)
-            cut = clip_crowd(laid.replace(boxes=clip_boxes_to(laid.boxes, window)), window)
+            cut = clip_crowd(derived(laid, boxes=clip_boxes_to(laid.boxes, window)), window)
             parts.append(clip_crowd(move_targets(cut, affine), output))
         return image, clip_targets(Targets.concat(parts), output, self._rule, torch.cat(befores))
 
@@ -211,7 +211,7 @@ class TrainPipeline:
             return held
         image, targets, _ = self.catalog.sample(index)
         size = (image.shape[1], image.shape[2])
-        fitted = channels_last(fit_long_side(channels_last(image), self.image_size))
+        fitted = interleaved(fit_long_side(image, self.image_size))[0]
         picture = _Picture(fitted, targets, size)
         self._at_hand[index] = picture
         most = min(self.policy.mosaic_pool + 16, max(8, _AT_HAND_BYTES // (3 * self.image_size**2)))

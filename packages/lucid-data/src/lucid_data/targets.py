@@ -192,8 +192,16 @@ class Targets:
         return _replace(self, **fields)
 
 
+def derived(targets: Targets, **fields: object) -> Targets:
+    """Return ``targets`` with ``fields`` exchanged for others of the same shape and dtype, unchecked.
+
+    For the transforms of this package: a sample makes dozens of label sets, and checking each would cost more
+    than moving it.
+    """
+    return _trusted(**(targets.__dict__ | fields))
+
+
 def _trusted(**fields: object) -> Targets:
-    """Return labels made of parts of checked ones, without checking them again (a sample makes dozens)."""
     targets = object.__new__(Targets)
     targets.__dict__.update(fields)
     return targets

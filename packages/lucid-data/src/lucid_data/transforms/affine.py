@@ -18,7 +18,7 @@ from torch.nn.functional import avg_pool2d, grid_sample, interpolate
 
 from lucid_data.policy import AugmentPolicy
 from lucid_data.randomness import Stream
-from lucid_data.transforms.letterbox import GREY, channels_last
+from lucid_data.transforms.letterbox import GREY, interleaved
 from lucid_data.transforms.mosaic import Cells, Place
 from lucid_geometry import Affine
 
@@ -144,9 +144,8 @@ def draw_upright(output: Tensor, picture: Tensor, place: UprightPlace) -> None:
     left, columns, across = _crop(x1 - place.left, x2 - place.left, picture.shape[2], place.zoom)
     part = picture[:, rows, columns]
     if place.zoom != ZOOM_STEPS:
-        part = channels_last(part)
         factor = (place.scale, place.scale)
-        part = interpolate(part[None], scale_factor=factor, mode="bilinear", antialias=True)[0]
+        part = interpolate(interleaved(part), scale_factor=factor, mode="bilinear", antialias=True)[0]
     output[:, y1:y2, x1:x2] = part[
         :, down - top : down - top + y2 - y1, across - left : across - left + x2 - x1
     ]

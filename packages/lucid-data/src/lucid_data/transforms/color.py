@@ -63,7 +63,7 @@ def _strip(source: Tensor, out: Tensor, params: ColorParams) -> None:
     turn = torch.add(top, red, out=red).sub_(green).sub_(blue)
     turn.div_(torch.clamp(chroma, min=1.0)).add_(1.0)  # codes are whole: a chroma that is not 0 is at least 1
     turn.copysign_(blue.sub_(green)).add_(6.0 * params.hue)
-    turn.sub_(torch.mul(turn, 1.0 / 6.0, out=green).round_().mul_(6.0))
+    turn.sub_(torch.mul(turn, 1.0 / 6.0, out=green).round_(), alpha=6.0)
     value = torch.mul(top, 1.0 + params.value, out=blue).clamp_(max=255.0)
     # P = V' S' = V' min(1, (1 + s) C / V)
     depth = chroma.mul_(1.0 + params.saturation).div_(top.clamp_(min=1.0)).clamp_(max=1.0).mul_(value)
@@ -80,4 +80,4 @@ def _strip(source: Tensor, out: Tensor, params: ColorParams) -> None:
 
 def _store(row: Tensor, codes: Tensor) -> None:
     # NumPy's float to uint8 conversion is three times as fast as torch's
-    row.numpy()[...] = codes.numpy().astype(np.uint8)
+    np.copyto(row.numpy(), codes.numpy(), casting="unsafe")

@@ -21,12 +21,16 @@ def resize(image: Tensor, height: int, width: int) -> Tensor:
     """
     if image.shape[1:] == (height, width):
         return image
-    return interpolate(image[None], (height, width), mode="bilinear", antialias=True)[0]
+    return interpolate(interleaved(image), (height, width), mode="bilinear", antialias=True)[0]
 
 
-def channels_last(image: Tensor) -> Tensor:
-    """Return ``image`` (3, H, W) with pixels interleaved in memory, where torch resizes three times as fast."""
-    return image[None].contiguous(memory_format=torch.channels_last)[0]
+def interleaved(image: Tensor) -> Tensor:
+    """Return ``image`` (3, H, W) as a batch (1, 3, H, W) whose channels lie side by side in memory.
+
+    torch then resizes all channels in one pass, three times as fast, with the same result.
+    """
+    # adding the batch axis last would leave a stride that torch does not take for channels-last
+    return image.permute(1, 2, 0).contiguous()[None].permute(0, 3, 1, 2)
 
 
 def fit_long_side(image: Tensor, side: int) -> Tensor:

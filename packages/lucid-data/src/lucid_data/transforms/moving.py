@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lucid_data.targets import Outline, Targets
+from lucid_data.targets import Outline, Targets, derived
 from lucid_geometry import Affine
 
 
@@ -48,7 +48,8 @@ def move_targets(targets: Targets, affine: Affine) -> Targets:
     if not len(targets) and not targets.crowd.shape[0]:
         return targets
     (a, b, _), (c, d, _) = affine.matrix[:2].tolist()
-    return targets.replace(
+    return derived(
+        targets,
         boxes=move_boxes(targets.boxes, affine),
         polygons=_move_polygons(targets.polygons, affine),
         rboxes=affine.rboxes(targets.rboxes) if targets.rboxes.shape[0] else targets.rboxes,
@@ -91,7 +92,7 @@ def clip_targets(targets: Targets, window: Tensor, rule: KeepRule, before: Tenso
     fields: dict[str, object] = {"boxes": boxes}
     if targets.keypoints.shape[0]:
         fields["keypoints"] = hide_outside(targets.keypoints, window)
-    return targets.replace(**fields).filter(keep)
+    return derived(targets, **fields).filter(keep)
 
 
 def clip_crowd(targets: Targets, window: Tensor) -> Targets:
@@ -99,7 +100,7 @@ def clip_crowd(targets: Targets, window: Tensor) -> Targets:
     if not targets.crowd.shape[0]:
         return targets
     crowd = clip_boxes_to(targets.crowd, window)
-    return targets.replace(crowd=crowd[(extents(crowd) > 0).all(1)])
+    return derived(targets, crowd=crowd[(extents(crowd) > 0).all(1)])
 
 
 def hide_outside(keypoints: Tensor, window: Tensor) -> Tensor:
