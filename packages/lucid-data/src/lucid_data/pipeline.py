@@ -54,6 +54,9 @@ from lucid_geometry import Affine, Letterbox
 # S must be a multiple of the coarsest stride of the network
 STRIDE = 32
 _AT_HAND_BYTES = 256 << 20
+# a set whose pictures take no more than this, fitted to S, draws mosaic partners from all of itself
+_WHOLE_SET_BYTES = 256 << 20
+_POOL = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +128,15 @@ class TrainPipeline:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_at_hand": OrderedDict(), "_order": None}
+
+    @property
+    def pool(self) -> int:
+        """How many neighbours in the epoch's order mosaic partners are drawn among."""
+        chosen = self.policy.mosaic_pool
+        if chosen is None:
+            whole = 3 * self.image_size**2 * len(self.catalog) <= _WHOLE_SET_BYTES
+            chosen = len(self.catalog) if whole else _POOL
+        return min(chosen, len(self.catalog))
 
     def order(self, epoch: int) -> npt.NDArray[Any]:
         """Return the indices in the order in which ``epoch`` visits them."""
@@ -214,7 +226,7 @@ class TrainPipeline:
         fitted = interleaved(fit_long_side(image, self.image_size))[0]
         picture = _Picture(fitted, targets, size)
         self._at_hand[index] = picture
-        most = min(self.policy.mosaic_pool + 16, max(8, _AT_HAND_BYTES // (3 * self.image_size**2)))
+        most = min(self.pool + 16, max(8, _AT_HAND_BYTES // (3 * self.image_size**2)))
         while len(self._at_hand) > most:
             self._at_hand.popitem(last=False)
         return picture
@@ -223,7 +235,7 @@ class TrainPipeline:
         """Return ``count`` other indices of the pool that ``index`` falls in, distinct where there are enough."""
         order, position = self._ordered(epoch)
         n = len(order)
-        pool = min(self.policy.mosaic_pool, n)
+        pool = self.pool
         start = min(int(position[index]) // pool * pool, n - pool)
         others = [int(i) for i in order[start : start + pool] if i != index]
         if len(others) < count:

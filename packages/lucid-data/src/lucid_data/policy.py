@@ -18,7 +18,7 @@ class AugmentPolicy:
         mosaic: probability that a sample is composed of four pictures.
         mosaic_pool: partners are drawn among this many neighbours in the epoch's order. A worker then decodes
             a picture about once per epoch instead of four times; more gives batches more variety at more
-            decoding.
+            decoding. None chooses: the whole set where all its pictures stay in memory, else 16.
         scale: zoom is uniform in [1 - scale, 1 + scale], on a grid of 1/32.
         translate: shift, as a fraction of the side, uniform in [-translate, translate].
         degrees, shear: rotation and shear angle, degrees, uniform in [-x, x].
@@ -36,7 +36,7 @@ class AugmentPolicy:
     """
 
     mosaic: float = 1.0
-    mosaic_pool: int = 16
+    mosaic_pool: int | None = None
     scale: float = 0.5
     translate: float = 0.1
     degrees: float = 0.0
@@ -56,6 +56,8 @@ class AugmentPolicy:
         for field in fields(self):
             low, high = _LIMITS[field.name]
             value = getattr(self, field.name)
+            if value is None and field.name == "mosaic_pool":
+                continue
             if not low <= value <= high:
                 raise ValueError(f"AugmentPolicy.{field.name} must be in [{low:g}, {high:g}], got {value!r}")
 

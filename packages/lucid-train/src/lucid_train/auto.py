@@ -36,7 +36,7 @@ def resolve(config: FitConfig, length: RunLength) -> FitConfig:
     return config.updated(
         data={"image_size": config.data.image_size or task_row(config.model.task).image_size},
         optimizer={
-            "lr": learning_rate(config) if optimizer.lr is None else optimizer.lr,
+            "lr": learning_rate(config, length) if optimizer.lr is None else optimizer.lr,
             "warmup_epochs": warmup_epochs(length)
             if optimizer.warmup_epochs is None
             else optimizer.warmup_epochs,
@@ -51,15 +51,21 @@ def resolve(config: FitConfig, length: RunLength) -> FitConfig:
     )
 
 
-def learning_rate(config: FitConfig) -> float:
-    """Return 0.01 at 16 images a step, growing with the square root of the batch, at most 0.02."""
+def learning_rate(config: FitConfig, length: RunLength) -> float:
+    """Return the peak learning rate: 0.02 for runs up to 2,000 steps, 0.01 from 20,000, log-linear between.
+
+    A short run from scratch has no time for small steps. Batches above 16 raise the rate with their square root, to
+    0.02 at most; given weights are tuned at half the rate.
+    """
+    fraction = min(1.0, max(0.0, math.log10(max(1, length.steps) / 2000)))
     images_per_step = config.data.batch * config.run.devices * config.optimizer.accumulate
-    return round(min(0.02, 0.01 * math.sqrt(max(1.0, images_per_step / 16))), 6)
+    rate = min(0.02, 0.02 * math.pow(0.5, fraction) * math.sqrt(max(1.0, images_per_step / 16)))
+    return round(rate * (1.0 if config.model.init is None else 0.5), 6)
 
 
 def warmup_epochs(length: RunLength) -> float:
-    """Return three epochs, but never more than a tenth of the run."""
-    return min(3.0, round(length.epochs / 10, 2))
+    """Return three epochs, but never more than a thirtieth of the run."""
+    return min(3.0, round(length.epochs / 30, 3))
 
 
 def ema_tau(length: RunLength) -> float:
