@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lucid_app.console import counting, err, out, print_json
-from lucid_app.fit import run_fit
+from lucid_app.fit import run_fit, split_setting
 from lucid_data import synthetic
 from lucid_train import ConfigError, evaluate, load_config
 
@@ -26,8 +26,6 @@ def demo(
     Example:
         lucid demo --output /tmp/demo
     """
-    from lucid_app.fit import split_setting
-
     scenes = output / "scenes"
     if (output / "run" / "config.yaml").exists():
         raise ConfigError(f"{output} already holds a demo; choose another --output or remove it")
