@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lucid_geometry._checks import working
-from lucid_geometry.rotated import corners, polygons_to_rboxes
+from lucid_geometry._checks import widest, working
+from lucid_geometry.fit import polygons_to_rboxes
+from lucid_geometry.rotated import corners
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ class Affine:
     def points(self, points: Tensor) -> Tensor:
         """Return (..., 2) images of points (..., 2)."""
         p = working(points, 2, "points")
-        return self._apply(p.double()).to(p.dtype)
+        return self._apply(widest(p)).to(p.dtype)
 
     def polygons(self, polygons: Tensor) -> Tensor:
         """Return (..., P, 2) images of polygons (..., P, 2), vertex by vertex."""
@@ -98,7 +99,7 @@ class Affine:
     def boxes(self, boxes: Tensor) -> Tensor:
         """Return (..., 4) envelopes of the images of the four corners of boxes (..., 4)."""
         b = working(boxes, 4, "boxes")
-        quad = self._apply(b.double()[..., [0, 1, 2, 1, 2, 3, 0, 3]].reshape(*b.shape[:-1], 4, 2))
+        quad = self._apply(widest(b)[..., [0, 1, 2, 1, 2, 3, 0, 3]].reshape(*b.shape[:-1], 4, 2))
         return torch.cat((quad.amin(-2), quad.amax(-2)), -1).to(b.dtype)
 
     def rboxes(self, rboxes: Tensor) -> Tensor:
@@ -108,8 +109,8 @@ class Affine:
         by an angle s, corners deviate by at most h sin(s / 2).
         """
         r = working(rboxes, 5, "rboxes")
-        return polygons_to_rboxes(self._apply(corners(r.double()))).to(r.dtype)
+        return polygons_to_rboxes(self._apply(corners(widest(r)))).to(r.dtype)
 
     def _apply(self, points: Tensor) -> Tensor:
-        matrix = self.matrix.to(points.device)
+        matrix = self.matrix.to(points)
         return points @ matrix[:2, :2].T + matrix[:2, 2]

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from lucid_geometry._checks import working
-from lucid_geometry.rotated import canonicalize_rboxes, polygons_to_rboxes, rboxes_to_polygons
+from lucid_geometry.fit import polygons_to_rboxes
+from lucid_geometry.rotated import canonicalize_rboxes, rboxes_to_polygons
 
 
 def rboxes_to_torchvision(rboxes: Tensor) -> Tensor:

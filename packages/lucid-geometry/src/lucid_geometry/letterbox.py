@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lucid_geometry._checks import working
+from lucid_geometry._checks import widest, widest_dtype, working
 
 
 @dataclass(frozen=True)
@@ -99,24 +99,23 @@ class Letterbox:
         """Return (..., 5) canvas rotated boxes of image ones (..., 5); angles pass bit for bit."""
         r = working(rboxes, 5, "rboxes")
         return torch.cat(
-            (self._forward(r[..., :2]), (r[..., 2:4].double() * self.ratio).to(r.dtype), r[..., 4:]), -1
+            (self._forward(r[..., :2]), (widest(r[..., 2:4]) * self.ratio).to(r.dtype), r[..., 4:]), -1
         )
 
     def inverse_rboxes(self, rboxes: Tensor) -> Tensor:
         """Return (..., 5) image rotated boxes of canvas ones (..., 5); angles pass bit for bit."""
         r = working(rboxes, 5, "rboxes")
         return torch.cat(
-            (self._inverse(r[..., :2]), (r[..., 2:4].double() / self.ratio).to(r.dtype), r[..., 4:]), -1
+            (self._inverse(r[..., :2]), (widest(r[..., 2:4]) / self.ratio).to(r.dtype), r[..., 4:]), -1
         )
 
     def _pad(self, coordinates: Tensor) -> Tensor:
         pair = [float(self.pad_left), float(self.pad_top)]
-        return torch.tensor(
-            pair * (coordinates.shape[-1] // 2), dtype=torch.float64, device=coordinates.device
-        )
+        device = coordinates.device
+        return torch.tensor(pair * (coordinates.shape[-1] // 2), dtype=widest_dtype(device), device=device)
 
     def _forward(self, coordinates: Tensor) -> Tensor:
-        return (coordinates.double() * self.ratio + self._pad(coordinates)).to(coordinates.dtype)
+        return (widest(coordinates) * self.ratio + self._pad(coordinates)).to(coordinates.dtype)
 
     def _inverse(self, coordinates: Tensor) -> Tensor:
-        return ((coordinates.double() - self._pad(coordinates)) / self.ratio).to(coordinates.dtype)
+        return ((widest(coordinates) - self._pad(coordinates)) / self.ratio).to(coordinates.dtype)

@@ -16,8 +16,9 @@ from lucid_geometry._checks import working
 def polygon_area(polygons: Tensor) -> Tensor:
     """Return (...) areas of simple polygons (..., P, 2), whatever their winding, by the shoelace formula.
 
-    Computed about the first vertex, so a polygon far from the origin loses no digits. Raises ValueError
-    when the input is not (..., P, 2).
+    Computed about the first vertex, so a polygon far from the origin loses no digits, and summed in ring
+    order, so that its area does not depend on the batch it comes in or on repeated last vertices. Raises
+    ValueError when the input is not (..., P, 2).
 
     >>> polygon_area(torch.tensor([[100.0, 0.0], [104.0, 0.0], [104.0, 3.0]]))
     tensor(6.)
@@ -27,7 +28,7 @@ def polygon_area(polygons: Tensor) -> Tensor:
         return vertices.sum((-2, -1))
     local = vertices - vertices[..., :1, :]
     following = torch.roll(local, -1, -2)
-    return (_cross(local, following).sum(-1) / 2).abs()
+    return (_cross(local, following).cumsum(-1)[..., -1] / 2).abs()
 
 
 def clip_half_plane(polygons: Tensor, point: Tensor, direction: Tensor) -> Tensor:

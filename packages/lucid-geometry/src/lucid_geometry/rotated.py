@@ -1,4 +1,4 @@
-"""Rotated boxes: canonical form, corners, fitting, containment, envelopes, mirrors.
+"""Rotated boxes: canonical form, corners, containment, envelopes, mirrors.
 
 An RBox is ``(cx, cy, w, h, theta)``: centre and extents in pixels, theta in radians, the direction of the w
 edge measured from +x towards +y; y points down, so a growing theta turns clockwise on screen. The canonical
@@ -9,8 +9,6 @@ Source: Zhou et al., "MMRotate", ACM MM 2022, arXiv:2204.13317 (long-edge defini
 """
 
 import math
-from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -59,59 +57,6 @@ def corners(rboxes: Tensor) -> Tensor:
     x = torch.stack((cx - ux - vx, cx + ux - vx, cx + ux + vx, cx - ux + vx), -1)
     y = torch.stack((cy - uy - vy, cy + uy - vy, cy + uy + vy, cy - uy + vy), -1)
     return torch.stack((x, y), -1)
-
-
-def polygons_to_rboxes(polygons: Tensor, fit: Literal["mean", "minarea"] = "mean") -> Tensor:
-    """Return canonical rotated boxes (..., 5) fitted to quadrilaterals (..., 4, 2).
-
-    ``mean``: the centre is the mean of the corners, the extents are the mean lengths of opposite sides, and
-    the angle is that of the difference of the longer pair of sides; robust to one bad corner. ``minarea``:
-    the enclosing rectangle of least area. Both are exact for rectangles, and neither the first corner nor
-    the winding matters. Raises ValueError when the input is not (..., 4, 2) or ``fit`` is another word.
-
-    >>> quad = torch.tensor([[0.0, 0.0], [10.0, 1.0], [9.0, 5.0], [-1.0, 4.0]])
-    >>> polygons_to_rboxes(quad)
-    tensor([ 4.5000,  2.5000, 10.0499,  4.1231,  0.0997])
-    """
-    quads = working(polygons, 2, "polygons")
-    if quads.dim() < 2 or quads.shape[-2] != 4:
-        raise ValueError(f"polygons must have shape (..., 4, 2), got {tuple(polygons.shape)}")
-    if fit not in _FITS:
-        raise ValueError(f"fit must be one of {tuple(_FITS)}, got {fit!r}")
-    return canonicalize_rboxes(_FITS[fit](quads))
-
-
-def _mean_fit(quads: Tensor) -> Tensor:
-    edges = torch.roll(quads, -1, -2) - quads
-    lengths = torch.linalg.vector_norm(edges, dim=-1)
-    first = (lengths[..., 0] + lengths[..., 2]) / 2
-    second = (lengths[..., 1] + lengths[..., 3]) / 2
-    # the longer pair is better conditioned and makes the result independent of the first corner
-    pairs = edges[..., :2, :] - edges[..., 2:, :]
-    along = torch.where((first >= second).unsqueeze(-1), pairs[..., 0, :], pairs[..., 1, :])
-    theta = torch.atan2(along[..., 1], along[..., 0])
-    extents = torch.stack((torch.maximum(first, second), torch.minimum(first, second)), -1)
-    return torch.cat((quads.mean(-2), extents, theta.unsqueeze(-1)), -1)
-
-
-def _least_area_fit(quads: Tensor) -> Tensor:
-    # the best rectangle has a side along an edge of the hull, and every such edge joins two of the corners
-    first, second = [0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3]
-    joins = quads[..., second, :] - quads[..., first, :]
-    theta = torch.atan2(joins[..., 1], joins[..., 0])
-    u = torch.stack((torch.cos(theta), torch.sin(theta)), -1)
-    v = torch.stack((-u[..., 1], u[..., 0]), -1)
-    local = torch.stack((quads @ u.mT, quads @ v.mT), -1)
-    low, high = local.amin(-3), local.amax(-3)
-    middle = (low + high) / 2
-    centre = middle[..., :1] * u + middle[..., 1:] * v
-    extents = high - low
-    best = extents.prod(-1).argmin(-1)[..., None, None]
-    found = torch.cat((centre, extents, theta.unsqueeze(-1)), -1)
-    return found.gather(-2, best.expand(*best.shape[:-1], 5)).squeeze(-2)
-
-
-_FITS: dict[str, Callable[[Tensor], Tensor]] = {"mean": _mean_fit, "minarea": _least_area_fit}
 
 
 def points_in_rboxes(points: Tensor, rboxes: Tensor) -> Tensor:
