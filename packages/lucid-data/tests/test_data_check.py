@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from lucid_data import check, open_catalog, stats, synthetic
@@ -7,9 +9,66 @@ def facts(found, code, file=None):
     return [f for f in found if f.code == code and (file is None or f.file.endswith(file))]
 
 
-@pytest.mark.parametrize("name", ["bccd", "coco_subset", "raccoon", "hit_uav_obb", "nuclei"])
-def test_sound_data_sets_have_no_error(shared_data, name):
-    assert [f for f in check(shared_data / name) if f.severity == "error"] == []
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("bccd", "detect"), ("coco_subset", "detect"), ("raccoon", "detect"), ("hit_uav_obb", "detect"),
+        ("nuclei", "detect"), ("coco_subset", "segment"), ("nuclei", "segment"), ("coco_subset", "pose"),
+        ("hit_uav_obb", "obb"), ("dota_sample/full", "obb"), ("dota_sample/tiles", "obb"),
+        ("dota_sample/tiles", "detect"),
+    ],
+)  # fmt: skip
+def test_sound_data_sets_have_no_error(shared_data, name, task):
+    decode = task == "detect"
+    assert [f for f in check(shared_data / name, task, decode=decode) if f.severity == "error"] == []
+
+
+def test_labels_that_cannot_serve_the_task_are_an_error(shared_data):
+    found = check(shared_data / "bccd", "segment", decode=False)
+    assert {(f.code, f.severity) for f in found if f.severity == "error"} == {("cannot-open", "error")}
+
+
+def test_an_oriented_task_wants_four_corners(coco_tree):
+    root = coco_tree(
+        [
+            {
+                "id": 1,
+                "image_id": 7,
+                "category_id": 5,
+                "bbox": [1, 1, 9, 9],
+                "segmentation": [[1, 1, 9, 1, 9, 9]],
+            }
+        ]
+    )
+    assert [f.where for f in facts(check(root, "obb"), "coco-quad")] == ["annotation 1"]
+
+
+def test_annotation_files_without_a_split_name_are_all_checked(shared_data):
+    found = check(shared_data / "messy" / "exif_landscape")
+    assert "annotations_stored.json" in facts(found, "layout")[0].message
+    assert facts(found, "image-orientation")
+    assert any("orientation tag" in f.message for f in facts(found, "coco-size-differs"))
+
+
+def test_a_folder_of_pictures_alone_is_examined(shared_data):
+    found = check(shared_data / "messy" / "pillow_images_a")
+    assert {f.file.rsplit("/", 1)[1] for f in facts(found, "image-unreadable")} >= {"broken.png"}
+    assert facts(found, "image-mode")
+    assert facts(found, "layout")[0].severity == "error"
+
+
+def test_every_messy_case_has_a_finding(shared_data):
+    cases = json.loads((shared_data / "messy" / "cases.json").read_text())
+    sound = {"coco_odd_file_names_a"}
+    for case in cases:
+        task = "obb" if case["format"] == "dota" else "detect"
+        found = check(shared_data / "messy" / case["id"], task)
+        assert case["id"] in sound or found, case["id"]
+
+
+def test_pose_without_a_mirror_permutation_is_told(yolo_tree):
+    root = yolo_tree("0 .5 .5 .2 .2 .5 .5 2", keys="names: [a]\nkpt_shape: [1, 3]")
+    assert facts(check(root, "pose"), "yolo-no-flip-index")
 
 
 def test_every_format_of_drawn_scenes_is_clean(tmp_path):

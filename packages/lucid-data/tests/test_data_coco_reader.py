@@ -1,10 +1,13 @@
 import json
 import pickle
 
+import numpy as np
 import pytest
 import torch
+from pycocotools.coco import COCO
 
 from lucid_data import open_catalog
+from lucid_data.raster import fill_rings
 
 RING = [10.0, 10.0, 20.0, 10.0, 20.0, 30.0]
 
@@ -82,15 +85,54 @@ def test_an_annotation_of_an_unlisted_image_is_dropped_and_counted(coco_tree):
     assert open_catalog(coco_tree([row(image=8)])).dropped == {"annotation of an unknown image": 1}
 
 
-def test_all_parts_of_an_outline_are_kept_and_an_unusable_one_keeps_its_box(coco_tree):
+def test_all_parts_of_an_outline_are_kept(coco_tree):
     catalog = open_catalog(
         coco_tree([row(1, segmentation=[RING, RING]), row(2, segmentation=[[1, 2, 3, 4]]), row(3)]),
         task="segment",
     )
     targets = catalog.targets(1)
-    assert [len(rings) for rings in targets.polygons] == [2, 0, 0]
+    # an unusable outline leaves the object out of mask training, an absent one leaves it a box
+    assert [len(rings) for rings in targets.polygons] == [2, 0]
     assert targets.polygons[0][1].flatten().tolist() == RING
-    assert targets.mask_ok.tolist() == [True, False, False]
+    assert targets.mask_ok.tolist() == [True, False]
+    assert catalog.dropped == {
+        "instance with an unusable outline": 1,
+        "instance without an outline (box kept)": 1,
+    }
+
+
+def test_an_unusable_outline_keeps_its_box_where_boxes_are_learnt(coco_tree):
+    root = coco_tree([row(1, segmentation=[[1, 2, 3, 4]])])
+    assert len(open_catalog(root).targets(1)) == 1
+    assert open_catalog(root, outlines=True).targets(1).mask_ok.tolist() == [False]
+
+
+def test_run_lengths_become_rings_that_fill_the_same_pixels(shared_data):
+    # compressed, uncompressed and a polygon are usable; swapped sizes and short counts are not
+    catalog = open_catalog(shared_data / "messy" / "coco_rle_masks_a", "all", "segment")
+    document = catalog.to_coco()
+    coco = COCO()
+    coco.dataset = document
+    coco.createIndex()
+    seen = 0
+    for index in range(len(catalog)):
+        targets = catalog.targets(index)
+        rows = [a for a in document["annotations"] if a["image_id"] == catalog.image_ids[index]]
+        lengths = [a for a in rows if isinstance(a["segmentation"], dict) and not a["iscrowd"]]
+        for annotation in lengths[: int(targets.mask_ok.sum())]:
+            expected = coco.annToMask(annotation).astype(bool)
+            masks = [fill_rings(rings, *expected.shape) for rings in targets.polygons]
+            seen += any(np.array_equal(mask, expected) for mask in masks)
+    assert seen == 2
+    assert catalog.dropped["instance with an unusable outline"] == 2
+
+
+def test_flagged_instances_can_be_left_out(coco_tree):
+    root = coco_tree([row(1, difficult=1), row(2)])
+    catalog = open_catalog(root, keep_difficult=False)
+    assert len(catalog.targets(1)) == 1
+    assert catalog.dropped == {"difficult instance": 1}
+    assert open_catalog(root).targets(1).difficult.tolist() == [True, False]
 
 
 def test_oriented_boxes_are_fitted_to_four_points_and_bounded_by_them(coco_tree):

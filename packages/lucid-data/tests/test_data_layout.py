@@ -88,8 +88,8 @@ def test_unknown_words_are_refused_with_the_known_ones(coco_tree):
     root = coco_tree([])
     with pytest.raises(ValueError, match="detect, segment, pose, obb"):
         open_catalog(root, task="keypoints")
-    with pytest.raises(ValueError, match="coco, yolo, voc"):
-        open_catalog(root, layout="dota")
+    with pytest.raises(ValueError, match="coco, yolo, voc, dota"):
+        open_catalog(root, layout="xml")
     with pytest.raises(ValueError, match="bad_image"):
         open_catalog(root, bad_image="ignore")
     with pytest.raises(ValueError, match="min_side"):

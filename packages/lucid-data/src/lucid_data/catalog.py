@@ -14,22 +14,24 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lucid_data.formats.coco import load_document, read_coco
-from lucid_data.formats.parsed import BadImage, Classes, Parsed
+from lucid_data.formats.dota import read_dota
+from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions
 from lucid_data.formats.voc import read_voc
 from lucid_data.formats.yolo import read_yolo
 from lucid_data.images import read_image
 from lucid_data.layout import Layout, Source, find_source
 from lucid_data.records import Records
 from lucid_data.targets import Targets
-from lucid_data.tasks import TASK_NEEDS, Task, as_task
+from lucid_data.tasks import TASK_NEEDS, Task, TaskNeeds, as_task
 
-_READERS: Final[dict[Layout, Callable[..., Parsed]]] = {
+_READERS: Final[dict[Layout, Callable[[Source, TaskNeeds, ReadOptions], Parsed]]] = {
     "coco": read_coco,
     "yolo": read_yolo,
     "voc": read_voc,
+    "dota": read_dota,
 }
-# COCO states its coordinates for the raster as stored; the other formats are drawn on the upright picture
-_EXIF: Final[dict[Layout, bool]] = {"coco": False, "yolo": True, "voc": True}
+# COCO and DOTA state coordinates for the raster as stored; the other formats are drawn on the upright picture
+_EXIF: Final[dict[Layout, bool]] = {"coco": False, "yolo": True, "voc": True, "dota": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,32 +211,49 @@ def open_catalog(
     bad_image: BadImage = "raise",
     min_side: float = 1.0,
     like: Catalog | None = None,
+    outlines: bool = False,
+    keep_difficult: bool = True,
+    strict_labels: bool = False,
+    dota_version: str | None = None,
+    keypoint_offset: float = 0.5,
 ) -> Catalog:
     """Return the ``split`` of the data set at ``path`` (a folder, a COCO JSON or a YOLO dataset file).
 
     Args:
-        path: where the data set lies; COCO, YOLO and Pascal VOC trees are told apart by looking.
+        path: where the data set lies; COCO, YOLO, Pascal VOC and DOTA trees are told apart by looking.
         split: ``train``, ``val``, ``test`` (usual other spellings are tried) or any list the tree has.
         task: ``detect``, ``segment``, ``pose`` or ``obb``; labels must have what it needs.
-        layout: ``coco``, ``yolo`` or ``voc`` where the tree fits more than one.
-        exif: turn pictures upright by their tag; default false for COCO, true for YOLO and VOC.
+        layout: ``coco``, ``yolo``, ``voc`` or ``dota`` where the tree fits more than one.
+        exif: turn pictures upright by their tag; default false for COCO and DOTA, true for YOLO and VOC.
         bad_image: ``raise``, or ``skip`` an unreadable picture and count it.
         min_side: boxes with a shorter side than this (px, at least 1e-3) are left out and counted.
         like: a catalogue whose classes this one must share; it may lack some of them.
+        outlines: read outlines for detect and pose too, which copy-paste needs.
+        keep_difficult: false leaves flagged instances out. Evaluation needs them: a detection of one would
+            otherwise count as false.
+        strict_labels: a YOLO or DOTA picture without a label file is an error instead of background.
+        dota_version: ``1.0``, ``1.5`` or ``2.0``, the class list; None chooses by the names found, and takes other
+            names as a list of their own.
+        keypoint_offset: added to labelled COCO keypoints; half a pixel takes an index to its pixel's centre.
 
     Raises FileNotFoundError listing the places tried, ValueError for labels that cannot be understood, with file
     and line or annotation, OSError for an unreadable picture header.
     """
     kind = as_task(task)
     needs = TASK_NEEDS[kind]
+    if outlines:
+        needs = replace(needs, outlines=True)
     if bad_image not in ("raise", "skip"):
         raise ValueError(f"bad_image must be 'raise' or 'skip', got {bad_image!r}")
     if not min_side >= 1e-3:
         raise ValueError(f"min_side must be at least 0.001 px, got {min_side!r}")
-    source = find_source(path, split, layout=layout, keypoints=needs.keypoints)
+    source = find_source(path, split, layout=layout, keypoints=needs.keypoints, rboxes=needs.rboxes)
     upright = _EXIF[source.layout] if exif is None else exif
     classes = Classes(like.class_names, like.category_ids) if like is not None else None
-    parsed = _READERS[source.layout](source, needs, exif=upright, bad_image=bad_image, like=classes)
+    options = ReadOptions(upright, bad_image, classes, strict_labels, dota_version, keypoint_offset)
+    parsed = _READERS[source.layout](source, needs, options)
+    if not keep_difficult:
+        parsed = replace(parsed, records=parsed.records.without_difficult())
     if not len(parsed.records):
         raise ValueError(f"{source.labels}: the split {split!r} holds no picture")
     return Catalog(

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from lucid_data.catalog import Catalog
+from lucid_data.catalog import Catalog, open_catalog
 from lucid_data.doctor.coco import check_coco, check_unlisted
+from lucid_data.doctor.dota import check_dota
 from lucid_data.doctor.findings import Finding, Findings
+from lucid_data.doctor.pictures import examine_pictures
 from lucid_data.doctor.voc import check_voc
 from lucid_data.doctor.yolo import check_yolo
-from lucid_data.layout import Layout, Source, available_splits, find_source
+from lucid_data.images import IMAGE_SUFFIXES
+from lucid_data.layout import Layout, Source, available_splits, coco_files, coco_folders, fitting_sources
 from lucid_data.tasks import TASK_NEEDS, as_task
 
 
 def check(
-    path: str | Path, task: str = "detect", *, layout: Layout | None = None, decode: bool = True
+    path: str | Path,
+    task: str = "detect",
+    *,
+    layout: Layout | None = None,
+    decode: bool = True,
+    dota_version: str | None = None,
 ) -> list[Finding]:
     """Return every problem of the data set at ``path``, errors first; nothing is changed.
 
     Args:
-        path: a COCO, YOLO or Pascal VOC tree, a COCO JSON or a YOLO dataset file.
+        path: a COCO, YOLO, Pascal VOC or DOTA tree, a COCO JSON or a YOLO dataset file.
         task: what the labels are for; the row kind of YOLO files depends on it.
-        layout: ``coco``, ``yolo`` or ``voc`` where the tree fits more than one.
+        layout: ``coco``, ``yolo``, ``voc`` or ``dota``; None checks every format that fits.
         decode: read every picture's pixels, not only its header; finds cut-off files, takes longer.
+        dota_version: the class list that DOTA labels must keep to; None takes the list that fits.
 
     A path that is not recognised is one finding of its own; FileNotFoundError when it does not exist.
     """
@@ -36,26 +46,52 @@ def check(
     problems: list[str] = []
     for split in available_splits(root) or ("train",):
         try:
-            sources.append(find_source(root, split, layout=layout, keypoints=needs.keypoints))
+            sources += fitting_sources(
+                root, split, layout=layout, keypoints=needs.keypoints, rboxes=needs.rboxes
+            )
         except (FileNotFoundError, ValueError) as error:
             problems.append(str(error))
     if not sources:
-        remedy = "see the layouts in the documentation, or say layout="
-        found.add("layout", "error", root, "", problems[0], remedy)
-        return found.all()
-    coco = [source for source in sources if source.layout == "coco"]
-    yolo = [source for source in sources if source.layout == "yolo"]
-    voc = [source for source in sources if source.layout == "voc"]
+        loose = [Source("coco", "all", root, coco_folders(file, "all"), file) for file in coco_files(root)]
+        if loose:
+            names = ", ".join(source.labels.name for source in loose)
+            message = f"{len(loose)} annotation files, none named for a split: {names}"
+            found.add("layout", "warning", root, "", message, "give the path of the one that is meant")
+            sources = loose
+        else:
+            pictures = [p for p in sorted(root.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES]
+            examine_pictures(pictures, decode=decode, found=found)
+            remedy = "see the layouts in the documentation, or say layout="
+            found.add("layout", "error", root, "", problems[0], remedy)
+            return found.all()
+    kinds = {kind: [source for source in sources if source.layout == kind] for kind in get_args(Layout)}
     listed: set[Path] = set()
-    for source in coco:
-        listed |= check_coco(source.labels, source.images, decode=decode, found=found)
-    check_unlisted([folder for source in coco for folder in source.images], listed, found)
-    if yolo:
-        check_yolo(yolo, needs, decode=decode, found=found)
+    for source in kinds["coco"]:
+        listed |= check_coco(source.labels, source.images, needs, decode=decode, found=found)
+    check_unlisted([folder for source in kinds["coco"] for folder in source.images], listed, found)
+    if kinds["yolo"]:
+        check_yolo(kinds["yolo"], needs, decode=decode, found=found)
     # a plain folder of XML beside per-split COCO files repeats them
-    if voc and not coco:
-        check_voc(voc, decode=decode, found=found)
+    if kinds["voc"] and not kinds["coco"]:
+        check_voc(kinds["voc"], decode=decode, found=found)
+    if kinds["dota"]:
+        check_dota(kinds["dota"], dota_version, decode=decode and not kinds["coco"], found=found)
+    if not any(finding.severity == "error" for finding in found.all()):
+        _check_opening(path, sources, task, dota_version, found)
     return found.all()
+
+
+def _check_opening(
+    path: str | Path, sources: list[Source], task: str, dota_version: str | None, found: Findings
+) -> None:
+    """Add what keeps a split from being opened for the task, where nothing said so already."""
+    for source in sources:
+        try:
+            place = source.labels if source.labels.suffix == ".json" else path
+            open_catalog(place, source.split, task, layout=source.layout, dota_version=dota_version)
+        except (OSError, ValueError) as error:
+            remedy = "correct the labels, or choose a task they are made for"
+            found.add("cannot-open", "error", source.labels, source.split, str(error), remedy)
 
 
 @dataclass(frozen=True)

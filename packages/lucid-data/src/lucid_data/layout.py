@@ -1,17 +1,19 @@
-"""Where the pictures and the labels of a split lie: COCO, YOLO and Pascal VOC trees told apart by looking.
+"""Where the pictures and the labels of a split lie: COCO, YOLO, Pascal VOC and DOTA trees told apart by looking.
 
 The usual places are tried first, in one table per format; a root that fits two formats is refused rather than
 guessed. Only when none fits are the loose forms tried: one COCO JSON per split in any folder beside the pictures,
-and a folder of VOC XML files without split lists (one split called ``all``).
+and a folder of VOC XML files without split lists (one split called ``all``). DOTA's ``labelTxt`` counts as usual for
+oriented boxes; for other tasks it comes last, because upright boxes often lie beside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-Layout = Literal["coco", "yolo", "voc"]
+Layout = Literal["coco", "yolo", "voc", "dota"]
 
 SPLIT_SPELLINGS = {
     "train": ("train", "training"),
@@ -22,7 +24,11 @@ WHOLE = "all"
 _IMAGE_FOLDERS = ("images", "JPEGImages", "imgs", "data", ".")
 _JSON_FORMS = ("instances_{s}", "instances_{s}2017", "{s}", "{s}2017", "annotations_{s}", "{s}_annotations")
 _WHOLE_JSONS = ("annotations.json", "instances.json", "_annotations.coco.json", "coco.json", "labels.json")
+_QUAD_FOLDERS = ("labelTxt", "labelTxt-v1.0", "labelTxt-v1.5", "labelTxt-v2.0")
 _XML_FOLDERS = ("Annotations", "annotations", "annotations_voc", "xml")
+
+
+_Search = Callable[[Path, str, bool, list[Path]], "Source | None"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Source:
         split: the name asked for.
         root: the data set's folder.
         images: folders that may hold the pictures, in order of preference.
-        labels: the COCO JSON, the YOLO dataset file or the folder of XML files.
+        labels: the COCO JSON, the YOLO dataset file, the folder of XML or of DOTA text files.
         listing: the VOC split list, where there is one.
     """
 
@@ -56,41 +62,48 @@ def spellings(split: str) -> tuple[str, ...]:
 
 
 def find_source(
-    path: str | Path, split: str, *, layout: str | None = None, keypoints: bool = False
+    path: str | Path, split: str, *, layout: str | None = None, keypoints: bool = False, rboxes: bool = False
 ) -> Source:
     """Return the files of ``split`` under ``path`` (a folder, a COCO JSON or a YOLO dataset file).
 
-    ``layout`` skips the guess between formats; ``keypoints`` prefers COCO's person-keypoint files. Raises
-    FileNotFoundError listing every place tried, ValueError when two formats fit or ``layout`` is unknown.
+    ``layout`` skips the guess between formats; ``keypoints`` prefers COCO's person-keypoint files, ``rboxes`` looks
+    for DOTA text as well. Raises FileNotFoundError listing every place tried, ValueError when two formats fit or
+    ``layout`` is unknown.
     """
+    found = fitting_sources(path, split, layout=layout, keypoints=keypoints, rboxes=rboxes)
+    if len(found) > 1:
+        kinds = " and ".join(source.layout for source in found)
+        raise ValueError(f"{path} fits {kinds}; say which with layout=")
+    return found[0]
+
+
+def fitting_sources(
+    path: str | Path, split: str, *, layout: str | None = None, keypoints: bool = False, rboxes: bool = False
+) -> list[Source]:
+    """Return the files of ``split`` in every format that fits, at least one; errors as ``find_source``."""
     root = Path(path)
     if layout is not None and layout not in get_args(Layout):
         raise ValueError(f"unknown layout {layout!r}; choose one of {', '.join(get_args(Layout))}")
     if not root.exists():
         raise FileNotFoundError(f"data set {root} does not exist")
     if root.is_file():
-        return _of_file(root, split, layout)
+        return [_of_file(root, split, layout)]
     tried: list[Path] = []
-    found = [
-        source
-        for name, search in (("coco", _coco), ("yolo", _yolo), ("voc", _voc))
-        if layout in (None, name) and (source := search(root, split, keypoints, tried)) is not None
-    ]
-    if len(found) > 1:
-        kinds = " and ".join(source.layout for source in found)
-        raise ValueError(f"{root} fits {kinds}; say which with layout=")
-    if not found:
+    usual: list[tuple[str, _Search]] = [("coco", _coco), ("yolo", _yolo), ("voc", _voc)]
+    if rboxes:
+        usual.append(("dota", _dota))
+    for searches in (usual, [("coco", _loose_coco), ("voc", _loose_voc)], [("dota", _dota)]):
         found = [
             source
-            for name, search in (("coco", _loose_coco), ("voc", _loose_voc))
+            for name, search in searches
             if layout in (None, name) and (source := search(root, split, keypoints, tried)) is not None
         ]
-    if not found:
-        there = available_splits(root)
-        hint = f"; it has the splits {', '.join(there)}" if there else ""
-        places = ", ".join(str(place.relative_to(root)) for place in dict.fromkeys(tried))
-        raise FileNotFoundError(f"no split {split!r} in {root}{hint}; tried {places}")
-    return found[0]
+        if found:
+            return found
+    there = available_splits(root)
+    hint = f"; it has the splits {', '.join(there)}" if there else ""
+    places = ", ".join(str(place.relative_to(root)) for place in dict.fromkeys(tried))
+    raise FileNotFoundError(f"no split {split!r} in {root}{hint}; tried {places}")
 
 
 def available_splits(path: str | Path) -> tuple[str, ...]:
@@ -115,6 +128,8 @@ def available_splits(path: str | Path) -> tuple[str, ...]:
             for s in (*SPLIT_SPELLINGS, WHOLE)
             if any(f(root, s, False, []) for f in (_loose_coco, _loose_voc))
         ]
+    if not names:
+        names = [s for s in (*SPLIT_SPELLINGS, WHOLE) if _dota(root, s, False, [])]
     return tuple(dict.fromkeys(names))
 
 
@@ -132,10 +147,21 @@ def _of_file(file: Path, split: str, layout: str | None) -> Source:
     if file.suffix in (".yaml", ".yml") and layout in (None, "yolo"):
         return Source("yolo", split, root, (), file)
     if file.suffix == ".json" and layout in (None, "coco"):
-        parents = dict.fromkeys((root, root.parent))
-        folders = [p / name for p in parents for name in (*_near(split, file), *_IMAGE_FOLDERS)]
-        return Source("coco", split, root, tuple(f for f in folders if f.is_dir()), file)
+        return Source("coco", split, root, coco_folders(file, split), file)
     raise ValueError(f"{file} is neither a COCO .json nor a YOLO .yaml file")
+
+
+def coco_folders(file: Path, split: str) -> tuple[Path, ...]:
+    """Return the folders that may hold the pictures of a COCO JSON given by its path."""
+    parents = dict.fromkeys((file.parent, file.parent.parent))
+    folders = [p / name for p in parents for name in (*_near(split, file), *_IMAGE_FOLDERS)]
+    return tuple(folder for folder in folders if folder.is_dir())
+
+
+def coco_files(root: Path) -> list[Path]:
+    """Return the JSON files of a folder and its ``annotations`` that have COCO's lists, judged by their text."""
+    files = [*sorted(root.glob("*.json")), *sorted((root / "annotations").glob("*.json"))]
+    return [f for f in files if all(word in f.read_bytes() for word in (b'"images"', b'"categories"'))]
 
 
 def _near(split: str, file: Path) -> tuple[str, ...]:
@@ -218,6 +244,26 @@ def _loose_voc(root: Path, split: str, keypoints: bool, tried: list[Path]) -> So
         if split == WHOLE and labels.is_dir() and next(labels.glob("*.xml"), None) is not None:
             return Source("voc", split, root, images, labels)
     return None
+
+
+def _dota(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
+    places: list[tuple[str, str]] = []
+    for s in spellings(split):
+        places += [(f"{s}/images", f"{s}/{name}") for name in _QUAD_FOLDERS]
+        places += [(f"images/{s}", f"{name}/{s}") for name in _QUAD_FOLDERS]
+    if split == WHOLE:
+        places = [("images", name) for name in _QUAD_FOLDERS]
+    for images, labels in places:
+        tried += [root / images, root / labels]
+        if (root / images).is_dir() and any((root / labels).glob("*.txt")):
+            return Source("dota", split, root, (root / images,), root / labels)
+    return None
+
+
+def dota_label_folders(root: Path) -> list[Path]:
+    """Return the DOTA label folders of every split under ``root``."""
+    found = (_dota(root, split, False, []) for split in (*SPLIT_SPELLINGS, WHOLE))
+    return [source.labels for source in found if source is not None]
 
 
 def _is_plain_list(file: Path) -> bool:

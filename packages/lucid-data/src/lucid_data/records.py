@@ -129,6 +129,28 @@ class Records:
             raise IndexError(f"image {chosen.max()} of {len(self)}")
         rows, starts = _gather(self.starts, chosen)
         crowd_rows, crowd_starts = _gather(self.crowd_starts, chosen)
+        return replace(
+            self._rows(rows),
+            file_names=Strings.pack([self.file_names[i] for i in chosen.tolist()]),
+            sizes=self.sizes[chosen],
+            image_ids=self.image_ids[chosen],
+            starts=starts,
+            crowd_starts=crowd_starts,
+            crowd=self.crowd[crowd_rows],
+        )
+
+    def without_difficult(self) -> Records:
+        """Return the records without flagged instances, which are counted as dropped."""
+        rows = np.flatnonzero(~self.difficult)
+        flagged = len(self.difficult) - len(rows)
+        return replace(
+            self._rows(rows),
+            starts=np.searchsorted(rows, self.starts),
+            dropped=self.dropped | ({"difficult instance": flagged} if flagged else {}),
+        )
+
+    def _rows(self, rows: Ints) -> Records:
+        """Return the records with these instances only; where images begin is left to the caller."""
         points, ring_starts, instance_rings = self.points, self.ring_starts, self.instance_rings
         if instance_rings.size:
             rings, instance_rings = _gather(instance_rings, rows)
@@ -136,17 +158,11 @@ class Records:
             points = points[vertices]
         return replace(
             self,
-            file_names=Strings.pack([self.file_names[i] for i in chosen.tolist()]),
-            sizes=self.sizes[chosen],
-            image_ids=self.image_ids[chosen],
-            starts=starts,
-            crowd_starts=crowd_starts,
             boxes=self.boxes[rows],
             labels=self.labels[rows],
             difficult=self.difficult[rows],
             area=self.area[rows],
             mask_ok=self.mask_ok[rows],
-            crowd=self.crowd[crowd_rows],
             points=points,
             ring_starts=ring_starts,
             instance_rings=instance_rings,

@@ -8,16 +8,20 @@ Task = Literal["detect", "segment", "pose", "obb"]
 
 @dataclass(frozen=True)
 class TaskNeeds:
-    """What the labels of one task must carry besides upright boxes and classes."""
+    """What the labels of one task must carry besides upright boxes and classes.
+
+    ``outlines`` are read; ``masks`` are learnt, so an instance whose outline is unusable is left out.
+    """
 
     outlines: bool = False
+    masks: bool = False
     keypoints: bool = False
     rboxes: bool = False
 
 
 TASK_NEEDS: dict[Task, TaskNeeds] = {
     "detect": TaskNeeds(),
-    "segment": TaskNeeds(outlines=True),
+    "segment": TaskNeeds(outlines=True, masks=True),
     "pose": TaskNeeds(keypoints=True),
     "obb": TaskNeeds(rboxes=True),
 }

@@ -12,11 +12,14 @@ from lucid_data.doctor.coco_annotations import check_annotations
 from lucid_data.doctor.findings import Findings
 from lucid_data.doctor.pictures import Picture, examine_pictures
 from lucid_data.images import IMAGE_SUFFIXES
+from lucid_data.tasks import TaskNeeds
 
 Json = Mapping[str, Any]
 
 
-def check_coco(file: Path, folders: Sequence[Path], *, decode: bool, found: Findings) -> set[Path]:
+def check_coco(
+    file: Path, folders: Sequence[Path], needs: TaskNeeds, *, decode: bool, found: Findings
+) -> set[Path]:
     """Add findings about one COCO file whose pictures lie in one of ``folders``; return the pictures it lists."""
     document = _load(file, found)
     if document is None:
@@ -31,7 +34,7 @@ def check_coco(file: Path, folders: Sequence[Path], *, decode: bool, found: Find
     _check_categories(document, file, found)
     sizes: dict[str, tuple[int, int] | None] = {str(image.get("id")): None for image in images}
     sizes |= {key: pictures[path].stored for key, path in paths.items()}
-    check_annotations(document, sizes, file, found)
+    check_annotations(document, sizes, file, needs, found)
     return set(paths.values())
 
 
@@ -121,9 +124,10 @@ def _check_sizes(
             height, width = picture.stored
             swapped = stated == (width, height)
             message = f"stated {stated[1]} x {stated[0]}, the picture is {width} x {height}"
-            message += " (width and height are swapped)" if swapped else ""
-            if picture.size == stated and not swapped:
-                message += " unless its orientation tag is followed"
+            if picture.size == stated:
+                message += " unless its orientation tag is followed (exif=True)"
+            else:
+                message += " (width and height are swapped)" if swapped else ""
             where = f"image {image.get('id')} ({image.get('file_name')})"
             found.add("coco-size-differs", "warning", file, where, message, "correct it; the picture counts")
     if unsized:

@@ -11,12 +11,14 @@ from typing import Any
 from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
 from lucid_data.formats.coco import numbers
+from lucid_data.formats.rle import decode_rle
+from lucid_data.tasks import TaskNeeds
 
 Json = Mapping[str, Any]
 Sizes = Mapping[str, tuple[int, int] | None]
 
 
-def check_annotations(document: Json, sizes: Sizes, file: Path, found: Findings) -> None:
+def check_annotations(document: Json, sizes: Sizes, file: Path, needs: TaskNeeds, found: Findings) -> None:
     """Add findings about every annotation; ``sizes`` (height, width) by image id, None where unknown."""
     annotations = [a for a in document.get("annotations", []) if isinstance(a, dict)]
     categories = {str(c.get("id")): c for c in document.get("categories", []) if isinstance(c, dict)}
@@ -40,6 +42,8 @@ def check_annotations(document: Json, sizes: Sizes, file: Path, found: Findings)
         size = sizes[str(annotation["image_id"])]
         _check_bbox(annotation, size, file, where, found)
         _check_segmentation(annotation, size, file, where, found)
+        if needs.rboxes and "segmentation" in annotation and not annotation.get("iscrowd"):
+            _check_quad(annotation["segmentation"], file, where, found)
         if annotation.get("keypoints") is not None:
             _check_keypoints(annotation, category or {}, size, file, where, found)
         key = (str(annotation["image_id"]), str(annotation.get("category_id")), str(annotation.get("bbox")))
@@ -133,6 +137,13 @@ def _check_segmentation(
         found.add("coco-outline", "warning", file, where, message, "redraw the outline; the box is kept")
 
 
+def _check_quad(segmentation: Any, file: Path, where: str, found: Findings) -> None:
+    rings = segmentation if isinstance(segmentation, list) else []
+    if len(rings) != 1 or not isinstance(rings[0], list) or len(rings[0]) != 8:
+        message = "an oriented box needs one ring of four points"
+        found.add("coco-quad", "error", file, where, message, "write its four corners as segmentation")
+
+
 def _ring_problem(rings: list[Any]) -> str:
     if not all(isinstance(ring, list) for ring in rings):
         return "a flat list of numbers instead of a list of rings"
@@ -147,14 +158,10 @@ def _ring_problem(rings: list[Any]) -> str:
 
 
 def _rle_problem(encoded: Json, size: tuple[int, int] | None) -> str:
-    stated, counts = encoded.get("size"), encoded.get("counts")
-    if not isinstance(stated, list) or len(stated) != 2:
-        return "run lengths without a size"
-    if size is not None and tuple(stated) != size:
-        swapped = " (height and width are swapped)" if tuple(stated) == size[::-1] else ""
-        return f"run lengths for {stated[0]} x {stated[1]}, the picture is {size[0]} x {size[1]}{swapped}"
-    if isinstance(counts, list) and sum(counts) != stated[0] * stated[1]:
-        return f"run lengths cover {sum(counts)} of {stated[0] * stated[1]} pixels"
+    try:
+        decode_rle(encoded, size)
+    except ValueError as error:
+        return str(error)
     return ""
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
 from lucid_data.doctor.pictures import examine_pictures
+from lucid_data.formats.parsed import RowError
 from lucid_data.formats.yolo import DatasetFile, label_path, list_images, read_dataset_file, row_kind
-from lucid_data.formats.yolo_rows import Row, RowError, RowKind, parse_row
+from lucid_data.formats.yolo_rows import Row, RowKind, parse_row
 from lucid_data.layout import Source
 from lucid_data.tasks import TaskNeeds
 
@@ -22,6 +23,10 @@ def check_yolo(sources: list[Source], needs: TaskNeeds, *, decode: bool, found: 
     except ValueError as error:
         found.add("yolo-dataset-file", "error", sources[0].labels, "", str(error), "correct the dataset file")
         return
+    if needs.keypoints and not data.flip_index and not data.keypoint_names:
+        message = "neither flip_idx nor kpt_names says which points change places in a mirror"
+        remedy = "add flip_idx; without it mirrored people keep left on the left of the picture"
+        found.add("yolo-no-flip-index", "warning", data.path, "flip_idx", message, remedy)
     pictures: list[Path] = []
     for source in sources:
         try:
@@ -89,11 +94,14 @@ def _check_file(
             found.add("yolo-row-repeated", "warning", file, where, message, "delete it; it is left out")
             continue
         first[row] = number
-        if size is not None and len(row.values) == 4:
-            cx, cy, w, h = row.values
+        if size is not None and (kind.name == "pose" or len(row.values) == 4):
+            cx, cy, w, h = row.values[:4]
             height, width = size
             box = ((cx - w / 2) * width, (cy - h / 2) * height, (cx + w / 2) * width, (cy + h / 2) * height)
             check_box(box, size, "yolo", file, where, found)
+        elif size is not None:
+            x, y = [v * size[1] for v in row.values[::2]], [v * size[0] for v in row.values[1::2]]
+            check_box((min(x), min(y), max(x), max(y)), size, "yolo", file, where, found)
     if kind.name == "detect" and forms[False]:
         message = f"{forms[False]} rows are outlines, {forms[True]} are boxes"
         found.add("yolo-mixed-rows", "note", file, "", message, "nothing; outlines are read as their boxes")

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from lucid_data.formats.flip_pairs import keypoint_flip_pairs
-from lucid_data.formats.parsed import BadImage, Classes, Parsed, read_sizes
+from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions, read_sizes
+from lucid_data.formats.rle import rle_rings
 from lucid_data.layout import Source
 from lucid_data.records import RecordsBuilder
 from lucid_data.tasks import TaskNeeds
 
 Json = Mapping[str, Any]
-
-# COCO keypoints are pixel indices; half a pixel moves them to the pixel's centre in the edge frame
-KEYPOINT_OFFSET = 0.5
 
 
 def load_document(path: str | Path) -> dict[str, Any]:
@@ -42,15 +40,7 @@ def load_document(path: str | Path) -> dict[str, Any]:
     return document
 
 
-def read_coco(
-    source: Source,
-    needs: TaskNeeds,
-    *,
-    exif: bool,
-    bad_image: BadImage,
-    like: Classes | None,
-    keypoint_offset: float = KEYPOINT_OFFSET,
-) -> Parsed:
+def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     """Return the split described by a COCO file: images by ascending id, annotations in file order.
 
     Category ids, sparse or shuffled, become labels by rank. Crowd annotations become ignore regions; an
@@ -59,7 +49,7 @@ def read_coco(
     and, where the task needs them, wrong keypoint lengths or quads.
     """
     document = load_document(source.labels)
-    ids, names = _categories(document["categories"], source.labels, like)
+    ids, names = _categories(document["categories"], source.labels, options.like)
     label_of = {str(category): label for label, category in enumerate(ids)}
     points = _keypoint_names(document, source.labels) if needs.keypoints else ()
     per_instance = _keypoint_count(document, points, source.labels) if needs.keypoints else 0
@@ -67,7 +57,7 @@ def read_coco(
 
     images = sorted(document["images"], key=lambda image: _sort_key(image.get("id")))
     folder = _image_folder(source, images)
-    sizes = _sizes(images, folder, exif, bad_image, source.labels)
+    sizes = _sizes(images, folder, options.exif, options.bad_image, source.labels)
     by_image: dict[str, list[Json]] = {str(image["id"]): [] for image in images}
     for annotation in document["annotations"]:
         owner = by_image.get(str(annotation.get("image_id")))
@@ -81,7 +71,16 @@ def read_coco(
             continue
         builder.image(image["file_name"], image["id"], size)
         for annotation in by_image[str(image["id"])]:
-            _add(builder, annotation, label_of, needs, per_instance, keypoint_offset, source.labels)
+            _add(
+                builder,
+                annotation,
+                label_of,
+                needs,
+                per_instance,
+                options.keypoint_offset,
+                source.labels,
+                size,
+            )
     pairs = keypoint_flip_pairs(points, str(source.labels)) if points else ()
     return Parsed(builder.build(), folder, names, ids, points, pairs)
 
@@ -94,6 +93,7 @@ def _add(
     points: int,
     offset: float,
     file: Path,
+    size: tuple[int, int],
 ) -> None:
     where = f"{file}, annotation {annotation.get('id', '(without id)')}"
     label = label_of.get(str(annotation.get("category_id")))
@@ -112,9 +112,13 @@ def _add(
     quad: Sequence[float] = ()
     keypoints: Sequence[float] = ()
     if needs.outlines:
-        rings = usable_rings(annotation.get("segmentation"))
+        segmentation = annotation.get("segmentation")
+        rings = outline_rings(segmentation, size)
+        if not rings and segmentation is not None and needs.masks:
+            builder.dropped["instance with an unusable outline"] += 1
+            return
         if not rings:
-            builder.dropped["instance without a polygon (box kept)"] += 1
+            builder.dropped["instance without an outline (box kept)"] += 1
     if needs.rboxes:
         if "segmentation" not in annotation:
             builder.dropped["annotation without a quadrilateral"] += 1
@@ -155,10 +159,27 @@ def usable_rings(segmentation: object) -> list[list[float]]:
     rings = []
     for ring in segmentation:
         if isinstance(ring, list) and len(ring) >= 6 and len(ring) % 2 == 0:
-            values = [float(v) for v in ring]
+            try:
+                values = [float(v) for v in ring]
+            except (TypeError, ValueError):
+                continue
             if all(map(math.isfinite, values)):
                 rings.append(values)
     return rings
+
+
+def outline_rings(segmentation: object, size: tuple[int, int]) -> list[list[float]]:
+    """Return the rings of a polygon list or of a run-length mask, traced; [] when there is no usable one.
+
+    >>> outline_rings({"size": [1, 2], "counts": [0, 2]}, (1, 2))
+    [[0.0, 0.0, 2.0, 0.0, 2.0, 1.0, 0.0, 1.0]]
+    """
+    if not isinstance(segmentation, dict):
+        return usable_rings(segmentation)
+    try:
+        return [ring.reshape(-1).tolist() for ring in rle_rings(segmentation, size)]
+    except ValueError:
+        return []
 
 
 def _quad(segmentation: object, where: str) -> list[float]:

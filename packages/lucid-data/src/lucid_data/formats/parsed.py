@@ -35,12 +35,41 @@ class Parsed:
     keypoint_flip_pairs: tuple[tuple[int, int], ...] = ()
 
 
+class RowError(ValueError):
+    """A row of text that cannot be read: where, a stable ``code``, the ``reason`` and the ``remedy``."""
+
+    def __init__(self, where: str, code: str, reason: str, remedy: str) -> None:
+        super().__init__(f"{where}: {reason}; {remedy}")
+        self.code, self.reason, self.remedy = code, reason, remedy
+
+
 @dataclass(frozen=True)
 class Classes:
     """A label space to reuse: names and ids in label order."""
 
     names: tuple[str, ...]
     ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read, beyond what the task needs; each format uses what concerns it.
+
+    Attributes:
+        exif: turn pictures upright by their tag.
+        bad_image: what an unreadable picture header does.
+        like: a label space to reuse.
+        strict_labels: a picture without a label file is an error (YOLO, DOTA).
+        dota_version: which DOTA class list, or None to choose by the names found.
+        keypoint_offset: added to labelled COCO keypoints, which are pixel indices.
+    """
+
+    exif: bool = False
+    bad_image: BadImage = "raise"
+    like: Classes | None = None
+    strict_labels: bool = False
+    dota_version: str | None = None
+    keypoint_offset: float = 0.5
 
 
 def read_sizes(paths: Sequence[Path], *, exif: bool, bad_image: BadImage) -> list[tuple[int, int] | None]:

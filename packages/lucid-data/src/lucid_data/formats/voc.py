@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import defusedxml.ElementTree as SafeTree
 from defusedxml import DefusedXmlException
 
-from lucid_data.formats.parsed import BadImage, Classes, Parsed, read_sizes, reuse_names
+from lucid_data.formats.parsed import Parsed, ReadOptions, read_sizes, reuse_names
 from lucid_data.images import IMAGE_SUFFIXES
 from lucid_data.layout import Source
 from lucid_data.records import RecordsBuilder
@@ -67,9 +67,7 @@ def read_voc_file(path: Path) -> VocFile:
     return VocFile(path, (root.findtext("filename") or "").strip(), (height, width), objects)
 
 
-def read_voc(
-    source: Source, needs: TaskNeeds, *, exif: bool, bad_image: BadImage, like: Classes | None
-) -> Parsed:
+def read_voc(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     """Return the split of a VOC tree in list order; class names are those of the whole tree, sorted.
 
     Swapped corners are put right and counted. The picture of a label file shares its stem; only without one is
@@ -78,6 +76,7 @@ def read_voc(
     """
     if needs.keypoints or needs.rboxes or needs.outlines:
         raise ValueError(f"{source.labels} holds Pascal VOC boxes only; use the detect task")
+    like = options.like
     everything = {path.stem: path for path in sorted(source.labels.glob("*.xml"))}
     stems = listed_stems(source.listing) if source.listing else list(everything)
     missing = [stem for stem in stems if stem not in everything]
@@ -92,7 +91,7 @@ def read_voc(
     chosen = [files[stem] for stem in stems]
     folder = source.images[0] if source.images else source.root
     pictures = picture_names(folder, chosen)
-    sizes = read_sizes([folder / name for name in pictures], exif=exif, bad_image=bad_image)
+    sizes = read_sizes([folder / name for name in pictures], exif=options.exif, bad_image=options.bad_image)
     builder = RecordsBuilder()
     number = 0
     for file, picture, size in zip(chosen, pictures, sizes, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lucid_data.formats.flip_pairs import keypoint_flip_pairs
-from lucid_data.formats.parsed import BadImage, Classes, Parsed, read_sizes
+from lucid_data.formats.parsed import Parsed, ReadOptions, read_sizes
 from lucid_data.formats.yolo_rows import RowKind, read_rows
 from lucid_data.images import IMAGE_SUFFIXES
 from lucid_data.layout import SPLIT_SPELLINGS, Source, spellings
@@ -85,26 +85,19 @@ def read_dataset_file(path: Path) -> DatasetFile:
     return DatasetFile(path, root, names, splits, shape, flip, tuple(map(str, points)))
 
 
-def read_yolo(
-    source: Source,
-    needs: TaskNeeds,
-    *,
-    exif: bool,
-    bad_image: BadImage,
-    like: Classes | None,
-    strict_labels: bool = False,
-) -> Parsed:
+def read_yolo(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     """Return the split of a YOLO tree, pictures in sorted order.
 
     A picture without a label file is background and counted, an error with ``strict_labels``. Rows that repeat
     are removed and counted. Raises FileNotFoundError listing the places tried, ValueError with file and line.
     """
+    like = options.like
     data = read_dataset_file(source.labels)
     kind = row_kind(needs, data)
     if like is not None and like.names != data.names:
         raise ValueError(f"{data.path}: names {list(data.names)} differ from {list(like.names)}")
     pictures = list_images(data, source)
-    sizes = read_sizes(pictures, exif=exif, bad_image=bad_image)
+    sizes = read_sizes(pictures, exif=options.exif, bad_image=options.bad_image)
     points = data.keypoint_shape[0] if needs.keypoints and data.keypoint_shape else 0
     builder = RecordsBuilder(outlines=needs.outlines, keypoints=points, rboxes=needs.rboxes)
     number = 0
@@ -117,7 +110,7 @@ def read_yolo(
         builder.image(str(name), number, size)
         labels = label_path(picture)
         if not labels.is_file():
-            if strict_labels:
+            if options.strict_labels:
                 raise FileNotFoundError(f"{picture} has no label file {labels}")
             builder.dropped["picture without a label file (background)"] += 1
             continue

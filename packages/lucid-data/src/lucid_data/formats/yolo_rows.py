@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lucid_data.formats.parsed import RowError
 from lucid_data.records import RecordsBuilder
 
 # exporters round: this far outside [0, 1] is clamped, anything further is an error
@@ -55,14 +56,6 @@ class Row:
 
     label: int
     values: tuple[float, ...]
-
-
-class RowError(ValueError):
-    """A row that cannot be read: where, a stable ``code``, the ``reason`` and the ``remedy``."""
-
-    def __init__(self, where: str, code: str, reason: str, remedy: str) -> None:
-        super().__init__(f"{where}: {reason}; {remedy}")
-        self.code, self.reason, self.remedy = code, reason, remedy
 
 
 def parse_row(line: str, kind: RowKind, classes: int, where: str) -> Row:
