@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lucid_geometry._checks import widest, working
 from lucid_geometry.polygon import convex_intersection
-from lucid_geometry.refit import ClippedRBoxes, cast, refit, refit_groups, refit_ring
+from lucid_geometry.refit import ClippedRBoxes, cast, nothing, refit, refit_groups, refit_ring
 from lucid_geometry.rings import RingGroup, clip_groups, clip_ring, groupable, per_row
 from lucid_geometry.rotated import canonicalize_rboxes, rboxes_to_polygons
 
@@ -39,11 +39,10 @@ def clip_rboxes(rboxes: Tensor, height: float | Tensor, width: float | Tensor) -
     if torch.compiler.is_compiling():
         canvas = size * size.new_tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
         parts = refit(convex_intersection(corners, canvas), theta)
-    elif groupable((rboxes,)):
-        cut = (~whole).nonzero().squeeze(1)
-        parts = refit_groups(clip_groups([RingGroup(cut, corners[cut])], heights, widths), theta)
     else:
-        parts = _one_by_one(corners, theta, heights, widths)
+        cut = (~whole).nonzero().squeeze(1)
+        many = groupable((rboxes,), heights, widths)
+        parts = (_grouped if many else _one_by_one)(cut, corners, theta, heights, widths)
     envelopes = torch.cat((corners.amin(1), corners.amax(1)), 1)
     rest = cast(parts, given.dtype)
     return ClippedRBoxes(
@@ -53,12 +52,18 @@ def clip_rboxes(rboxes: Tensor, height: float | Tensor, width: float | Tensor) -
     )
 
 
-def _one_by_one(corners: Tensor, theta: Tensor, heights: Tensor, widths: Tensor) -> ClippedRBoxes:
-    """Return fits (N, ...) of what the reference leaves of each of N rings."""
-    if not len(corners):
-        return refit_groups([], theta)
-    each = [
-        refit_ring(clip_ring(ring, height, width), angle)
-        for ring, angle, height, width in zip(corners, theta, heights, widths, strict=True)
-    ]
-    return ClippedRBoxes(*(torch.stack(parts) for parts in zip(*each, strict=True)))
+def _grouped(cut: Tensor, corners: Tensor, theta: Tensor, heights: Tensor, widths: Tensor) -> ClippedRBoxes:
+    """Return fits (N, ...) of what is left of the rings at rows ``cut``; other rows are zero."""
+    return refit_groups(clip_groups([RingGroup(cut, corners[cut])], heights, widths), theta)
+
+
+def _one_by_one(
+    cut: Tensor, corners: Tensor, theta: Tensor, heights: Tensor, widths: Tensor
+) -> ClippedRBoxes:
+    """Return what `_grouped` returns, by the reference."""
+    each = zip(*(rows[cut] for rows in (corners, theta, heights, widths)), strict=True)
+    fits = [refit_ring(clip_ring(ring, height, width), angle) for ring, angle, height, width in each]
+    if not fits:
+        return nothing(theta)
+    columns = zip(nothing(theta), zip(*fits, strict=True), strict=True)
+    return ClippedRBoxes(*(zeros.index_put((cut,), torch.stack(rows)) for zeros, rows in columns))
