@@ -88,22 +88,33 @@ class Affine:
         return Affine.from_rows([[ia, ib, -(ia * tx + ib * ty)], [ic, id_, -(ic * tx + id_ * ty)]])
 
     def points(self, points: Tensor) -> Tensor:
-        """Return (..., 2) images of points (..., 2)."""
+        """Return (..., 2) images of points (..., 2).
+
+        Shapes: points ``Real[Tensor, "*batch 2"]`` -> ``Float[Tensor, "*batch 2"]``.
+        """
         p = working(points, 2, "points")
         return self._apply(widest(p)).to(p.dtype)
 
     def polygons(self, polygons: Tensor) -> Tensor:
-        """Return (..., P, 2) images of polygons (..., P, 2), vertex by vertex."""
+        """Return (..., P, 2) images of polygons (..., P, 2), vertex by vertex.
+
+        Shapes: polygons ``Real[Tensor, "*batch P 2"]`` -> ``Float[Tensor, "*batch P 2"]``.
+        """
         return self.points(polygons)
 
     def boxes(self, boxes: Tensor) -> Tensor:
-        """Return (..., 4) envelopes of the images of the four corners of boxes (..., 4)."""
+        """Return (..., 4) envelopes of the images of the four corners of boxes (..., 4).
+
+        Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
+        """
         b = working(boxes, 4, "boxes")
         quad = self._apply(widest(b)[..., [0, 1, 2, 1, 2, 3, 0, 3]].reshape(*b.shape[:-1], 4, 2))
         return torch.cat((quad.amin(-2), quad.amax(-2)), -1).to(b.dtype)
 
     def rboxes(self, rboxes: Tensor) -> Tensor:
         """Return (..., 5) canonical rotated boxes fitted to the mapped corners of rotated boxes (..., 5).
+
+        Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
 
         Exact for rotations, translations, mirrors and uniform scaling. Where the map loses perpendicularity
         by an angle s, corners deviate by at most h sin(s / 2).

@@ -17,6 +17,8 @@ from lucid_geometry._checks import require_rows, working
 def xyxy_to_cxcywh(boxes: Tensor) -> Tensor:
     """Return (..., 4) centres and extents of corner boxes (..., 4).
 
+    Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
+
     >>> xyxy_to_cxcywh(torch.tensor([2.0, 3.0, 12.0, 9.0]))
     tensor([ 7.,  6., 10.,  6.])
     """
@@ -26,6 +28,8 @@ def xyxy_to_cxcywh(boxes: Tensor) -> Tensor:
 
 def cxcywh_to_xyxy(boxes: Tensor) -> Tensor:
     """Return (..., 4) corner boxes of centres and extents (..., 4).
+
+    Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
 
     >>> cxcywh_to_xyxy(torch.tensor([7.0, 6.0, 10.0, 6.0]))
     tensor([ 2.,  3., 12.,  9.])
@@ -38,6 +42,8 @@ def cxcywh_to_xyxy(boxes: Tensor) -> Tensor:
 def xyxy_to_xywh(boxes: Tensor) -> Tensor:
     """Return (..., 4) top-left corners and extents, the form of COCO files, of corner boxes (..., 4).
 
+    Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
+
     >>> xyxy_to_xywh(torch.tensor([2.0, 3.0, 12.0, 9.0]))
     tensor([ 2.,  3., 10.,  6.])
     """
@@ -47,6 +53,8 @@ def xyxy_to_xywh(boxes: Tensor) -> Tensor:
 
 def xywh_to_xyxy(boxes: Tensor) -> Tensor:
     """Return (..., 4) corner boxes of top-left corners and extents (..., 4).
+
+    Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
 
     >>> xywh_to_xyxy(torch.tensor([2.0, 3.0, 10.0, 6.0]))
     tensor([ 2.,  3., 12.,  9.])
@@ -58,6 +66,8 @@ def xywh_to_xyxy(boxes: Tensor) -> Tensor:
 def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
     """Return boxes (..., 4) with every corner moved into the canvas [0, width] x [0, height].
 
+    Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
+
     >>> clip_boxes(torch.tensor([-3.0, 1.0, 9.0, 9.0]), height=6, width=8)
     tensor([0., 1., 8., 6.])
     """
@@ -68,6 +78,8 @@ def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
 def box_area(boxes: Tensor) -> Tensor:
     """Return (...) areas in square pixels of boxes (..., 4); an inverted extent counts as 0.
 
+    Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch"]``.
+
     >>> box_area(torch.tensor([[0.0, 0.0, 4.0, 2.0], [5.0, 5.0, 1.0, 9.0]]))
     tensor([8., 0.])
     """
@@ -77,6 +89,9 @@ def box_area(boxes: Tensor) -> Tensor:
 
 def box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
     """Return (..., N, M) intersection over union of all boxes ``a`` (..., N, 4) with all ``b`` (..., M, 4).
+
+    Shapes: a ``Real[Tensor, "*#batch N 4"]``, b ``Real[Tensor, "*#batch M 4"]`` ->
+    ``Float[Tensor, "*batch N M"]``.
 
     Leading dimensions broadcast. ``eps`` is added to the union; with the default 0 a pair of empty boxes
     scores 0, never NaN. Raises ValueError when an input is not (..., rows, 4).
@@ -96,6 +111,8 @@ def box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
 def aligned_box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
     """Return (...) intersection over union of boxes ``a`` (..., 4) and ``b`` (..., 4), row by row.
 
+    Shapes: a ``Real[Tensor, "*#batch 4"]``, b ``Real[Tensor, "*#batch 4"]`` -> ``Float[Tensor, "*batch"]``.
+
     Leading dimensions broadcast; ``eps`` as in `box_iou`.
 
     >>> aligned_box_iou(torch.tensor([[0.0, 0.0, 10.0, 10.0]]), torch.tensor([[5.0, 5.0, 15.0, 15.0]]))
@@ -106,6 +123,9 @@ def aligned_box_iou(a: Tensor, b: Tensor, eps: float = 0.0) -> Tensor:
 
 def complete_box_iou(pred: Tensor, target: Tensor, eps: float = 1e-7) -> Tensor:
     """Return (...) complete IoU of ``pred`` (..., 4) with ``target`` (..., 4), row by row, in (-2, 1].
+
+    Shapes: pred ``Real[Tensor, "*#batch 4"]``, target ``Real[Tensor, "*#batch 4"]`` ->
+    ``Float[Tensor, "*batch"]``.
 
     IoU less the squared centre distance over the squared diagonal of the enclosing box, less a weighted
     aspect term whose weight carries no gradient. Extents are clamped at 0, so an inverted box draws no

@@ -13,6 +13,8 @@ from lucid_geometry.rotated import canonicalize_rboxes, rboxes_to_polygons
 def rboxes_to_torchvision(rboxes: Tensor) -> Tensor:
     """Return (..., 5) boxes in torchvision's ``cxcywhr`` form: degrees, counter-clockwise on screen.
 
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+
     >>> rboxes_to_torchvision(torch.tensor([5.0, 5.0, 4.0, 2.0, 0.5235988])).round()
     tensor([  5.,   5.,   4.,   2., -30.])
     """
@@ -22,6 +24,8 @@ def rboxes_to_torchvision(rboxes: Tensor) -> Tensor:
 def torchvision_to_rboxes(boxes: Tensor) -> Tensor:
     """Return canonical rotated boxes (..., 5) of torchvision's ``cxcywhr`` form.
 
+    Shapes: boxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+
     >>> torchvision_to_rboxes(torch.tensor([5.0, 5.0, 4.0, 2.0, -30.0]))
     tensor([5.0000, 5.0000, 4.0000, 2.0000, 0.5236])
     """
@@ -30,6 +34,8 @@ def torchvision_to_rboxes(boxes: Tensor) -> Tensor:
 
 def rboxes_to_opencv(rboxes: Tensor) -> Tensor:
     """Return (..., 5) boxes as OpenCV's ``minAreaRect`` (4.5.1 and later) gives them: degrees in (0, 90].
+
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
 
     The angle is that of the w edge, clockwise on screen; extents are swapped where that is needed.
 
@@ -46,6 +52,8 @@ def rboxes_to_opencv(rboxes: Tensor) -> Tensor:
 def opencv_to_rboxes(boxes: Tensor) -> Tensor:
     """Return canonical rotated boxes (..., 5) of OpenCV's (cx, cy, w, h, degrees clockwise).
 
+    Shapes: boxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+
     >>> opencv_to_rboxes(torch.tensor([5.0, 5.0, 2.0, 4.0, 90.0]))[:4]
     tensor([5., 5., 4., 2.])
     """
@@ -55,6 +63,8 @@ def opencv_to_rboxes(boxes: Tensor) -> Tensor:
 def rboxes_to_dota(rboxes: Tensor) -> Tensor:
     """Return (..., 8) corner coordinates x1 y1 ... x4 y4, clockwise on screen, as DOTA files list them.
 
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 8"]``.
+
     >>> rboxes_to_dota(torch.tensor([5.0, 2.5, 6.0, 3.0, 0.0]))
     tensor([2., 1., 8., 1., 8., 4., 2., 4.])
     """
@@ -63,6 +73,8 @@ def rboxes_to_dota(rboxes: Tensor) -> Tensor:
 
 def dota_to_rboxes(corners: Tensor) -> Tensor:
     """Return canonical rotated boxes (..., 5) fitted to DOTA's (..., 8) corner coordinates.
+
+    Shapes: corners ``Real[Tensor, "*batch 8"]`` -> ``Float[Tensor, "*batch 5"]``.
 
     >>> dota_to_rboxes(torch.tensor([2.0, 1.0, 8.0, 1.0, 8.0, 4.0, 2.0, 4.0]))
     tensor([5.0000, 2.5000, 6.0000, 3.0000, 0.0000])

@@ -74,36 +74,57 @@ class Letterbox:
         return self.canvas_height - self.new_height - self.pad_top
 
     def matrix(self) -> Tensor:
-        """Return the (3, 3) float64 matrix taking homogeneous image points to canvas points."""
+        """Return the (3, 3) float64 matrix taking homogeneous image points to canvas points.
+
+        Shapes: ``Float64[Tensor, "3 3"]``.
+        """
         r = self.ratio
         rows = [[r, 0.0, self.pad_left], [0.0, r, self.pad_top], [0.0, 0.0, 1.0]]
         return torch.tensor(rows, dtype=torch.float64)
 
     def forward_points(self, points: Tensor) -> Tensor:
-        """Return (..., 2) canvas points of image points (..., 2)."""
+        """Return (..., 2) canvas points of image points (..., 2).
+
+        Shapes: points ``Real[Tensor, "*batch 2"]`` -> ``Float[Tensor, "*batch 2"]``.
+        """
         return self._forward(working(points, 2, "points"))
 
     def inverse_points(self, points: Tensor) -> Tensor:
-        """Return (..., 2) image points of canvas points (..., 2)."""
+        """Return (..., 2) image points of canvas points (..., 2).
+
+        Shapes: points ``Real[Tensor, "*batch 2"]`` -> ``Float[Tensor, "*batch 2"]``.
+        """
         return self._inverse(working(points, 2, "points"))
 
     def forward_boxes(self, boxes: Tensor) -> Tensor:
-        """Return (..., 4) canvas boxes of image boxes (..., 4), both x1 y1 x2 y2."""
+        """Return (..., 4) canvas boxes of image boxes (..., 4), both x1 y1 x2 y2.
+
+        Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
+        """
         return self._forward(working(boxes, 4, "boxes"))
 
     def inverse_boxes(self, boxes: Tensor) -> Tensor:
-        """Return (..., 4) image boxes of canvas boxes (..., 4), both x1 y1 x2 y2."""
+        """Return (..., 4) image boxes of canvas boxes (..., 4), both x1 y1 x2 y2.
+
+        Shapes: boxes ``Real[Tensor, "*batch 4"]`` -> ``Float[Tensor, "*batch 4"]``.
+        """
         return self._inverse(working(boxes, 4, "boxes"))
 
     def forward_rboxes(self, rboxes: Tensor) -> Tensor:
-        """Return (..., 5) canvas rotated boxes of image ones (..., 5); angles pass bit for bit."""
+        """Return (..., 5) canvas rotated boxes of image ones (..., 5); angles pass bit for bit.
+
+        Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+        """
         r = working(rboxes, 5, "rboxes")
         return torch.cat(
             (self._forward(r[..., :2]), (widest(r[..., 2:4]) * self.ratio).to(r.dtype), r[..., 4:]), -1
         )
 
     def inverse_rboxes(self, rboxes: Tensor) -> Tensor:
-        """Return (..., 5) image rotated boxes of canvas ones (..., 5); angles pass bit for bit."""
+        """Return (..., 5) image rotated boxes of canvas ones (..., 5); angles pass bit for bit.
+
+        Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+        """
         r = working(rboxes, 5, "rboxes")
         return torch.cat(
             (self._inverse(r[..., :2]), (widest(r[..., 2:4]) / self.ratio).to(r.dtype), r[..., 4:]), -1

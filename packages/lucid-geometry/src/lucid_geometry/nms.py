@@ -22,6 +22,9 @@ def nms(
 ) -> Tensor:
     """Return int64 indices of the boxes (N, 4) that greedy suppression keeps, best score first.
 
+    Shapes: boxes ``Real[Tensor, "N 4"]``, scores ``Real[Tensor, "N"]``, labels ``Int[Tensor, "N"]`` ->
+    ``Int64[Tensor, "kept"]``.
+
     A box is dropped when its IoU with a kept box of a better score (and, with ``labels`` (N,), of the same
     class) is greater than ``iou_threshold``. Equal scores keep their input order. ``limit`` stops at that
     many survivors. Raises ValueError when shapes disagree or the threshold lies outside [0, 1].
@@ -41,6 +44,9 @@ def rotated_nms(
     limit: int | None = None,
 ) -> Tensor:
     """Return int64 indices of the rotated boxes (N, 5) that greedy suppression keeps, best score first.
+
+    Shapes: rboxes ``Real[Tensor, "N 5"]``, scores ``Real[Tensor, "N"]``, labels ``Int[Tensor, "N"]`` ->
+    ``Int64[Tensor, "kept"]``.
 
     As `nms`, with exact rotated IoU: the envelopes of two crossing bars coincide while the bars barely
     overlap.

@@ -16,6 +16,8 @@ from lucid_geometry._checks import working
 def polygon_area(polygons: Tensor) -> Tensor:
     """Return (...) areas of simple polygons (..., P, 2), whatever their winding, by the shoelace formula.
 
+    Shapes: polygons ``Real[Tensor, "*batch P 2"]`` -> ``Float[Tensor, "*batch"]``.
+
     Computed about the first vertex, so a polygon far from the origin loses no digits, and summed in ring
     order, so that its area does not depend on the batch it comes in or on repeated last vertices. Raises
     ValueError when the input is not (..., P, 2).
@@ -33,6 +35,9 @@ def polygon_area(polygons: Tensor) -> Tensor:
 
 def clip_half_plane(polygons: Tensor, point: Tensor, direction: Tensor) -> Tensor:
     """Return (..., P + 2, 2): convex polygons (..., P, 2) cut to one side of a line, borders included.
+
+    Shapes: polygons ``Real[Tensor, "*batch P 2"]``, point ``Real[Tensor, "*#batch 2"]``, direction
+    ``Real[Tensor, "*#batch 2"]`` -> ``Float[Tensor, "*batch P+2 2"]``.
 
     The line passes through ``point`` (..., 2) along ``direction`` (..., 2); what lies towards +90 degrees
     of it (from +x towards +y) is kept. An empty result is all zeros. Exactly one vertex more than before is
@@ -59,6 +64,9 @@ def clip_half_plane(polygons: Tensor, point: Tensor, direction: Tensor) -> Tenso
 
 def convex_intersection(subject: Tensor, clip: Tensor) -> Tensor:
     """Return (..., P + 2 K, 2): the intersection of convex polygons (..., P, 2) with ``clip`` (..., K, 2).
+
+    Shapes: subject ``Real[Tensor, "*#batch P 2"]``, clip ``Real[Tensor, "*#batch K 2"]`` ->
+    ``Float[Tensor, "*batch P+2*K 2"]``.
 
     ``clip`` must be convex with positive shoelace area in (x, y), that is clockwise on screen. Leading
     dimensions broadcast. An empty intersection is all zeros.

@@ -21,6 +21,8 @@ _MIN_RADICAND = 1e-20
 def probiou(a: Tensor, b: Tensor) -> Tensor:
     """Return (...) ProbIoU in [0, 1] of rotated boxes ``a`` (..., 5) and ``b`` (..., 5), row by row.
 
+    Shapes: a ``Real[Tensor, "*#batch 5"]``, b ``Real[Tensor, "*#batch 5"]`` -> ``Float[Tensor, "*batch"]``.
+
     One minus the Hellinger distance of the two Gaussians; a box against itself gives exactly 1. Leading
     dimensions broadcast, so ``probiou(a.unsqueeze(-2), b.unsqueeze(-3))`` compares all pairs. Computed in
     float32 or wider and returned in the inputs' dtype.
@@ -28,13 +30,16 @@ def probiou(a: Tensor, b: Tensor) -> Tensor:
     >>> probiou(torch.tensor([10.0, 10.0, 8.0, 4.0, 0.3]), torch.tensor([11.0, 9.0, 6.0, 5.0, -0.2]))
     tensor(0.6113)
     """
-    return 1 - probiou_loss(a, b, "hellinger")
+    return _as_given(1 - _loss(a, b, "hellinger"), a, b)
 
 
 def probiou_loss(
     pred: Tensor, target: Tensor, form: Literal["hellinger", "bhattacharyya"] = "hellinger"
 ) -> Tensor:
     """Return (...) loss of rotated boxes ``pred`` (..., 5) against ``target`` (..., 5), row by row.
+
+    Shapes: pred ``Real[Tensor, "*#batch 5"]``, target ``Real[Tensor, "*#batch 5"]`` ->
+    ``Float[Tensor, "*batch"]``.
 
     ``hellinger`` is the bounded form, 1 - ProbIoU; ``bhattacharyya`` the unbounded distance. Equal boxes
     give exactly 0 with zero gradient. Sides below 1e-4 px count as 1e-4 and get no gradient. Raises
@@ -44,14 +49,18 @@ def probiou_loss(
     >>> probiou_loss(bar, torch.tensor([0.0, 0.0, 40.0, 10.0, 0.785398]))
     tensor(0.6307)
     """
+    return _as_given(_loss(pred, target, form), pred, target)
+
+
+def _loss(pred: Tensor, target: Tensor, form: str) -> Tensor:
     if form not in ("hellinger", "bhattacharyya"):
         raise ValueError(f"form must be 'hellinger' or 'bhattacharyya', got {form!r}")
     distance = _bhattacharyya(working(pred, 5, "pred"), working(target, 5, "target"))
-    if form == "hellinger":
-        apart = distance > 0
-        radicand = torch.where(apart, -torch.expm1(-distance), 1.0).clamp(min=_MIN_RADICAND)
-        distance = torch.where(apart, radicand.sqrt(), 0.0)
-    return distance.to(torch.promote_types(pred.dtype, target.dtype)) if _is_half(pred, target) else distance
+    if form == "bhattacharyya":
+        return distance
+    apart = distance > 0
+    radicand = torch.where(apart, -torch.expm1(-distance), 1.0).clamp(min=_MIN_RADICAND)
+    return torch.where(apart, radicand.sqrt(), 0.0)
 
 
 def _bhattacharyya(a: Tensor, b: Tensor) -> Tensor:
@@ -73,5 +82,7 @@ def _bhattacharyya(a: Tensor, b: Tensor) -> Tensor:
     return num / (4 * det) + torch.log1p(spread / (4 * w1 * h1 * w2 * h2)) / 2
 
 
-def _is_half(*tensors: Tensor) -> bool:
-    return all(t.dtype in (torch.float16, torch.bfloat16) for t in tensors)
+def _as_given(values: Tensor, *inputs: Tensor) -> Tensor:
+    """Return ``values`` in the inputs' half precision, or as computed when an input is wider."""
+    half = all(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in inputs)
+    return values.to(torch.promote_types(inputs[0].dtype, inputs[1].dtype)) if half else values

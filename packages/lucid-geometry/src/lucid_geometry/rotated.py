@@ -19,6 +19,8 @@ from lucid_geometry._checks import require_rows, working
 def canonicalize_rboxes(rboxes: Tensor) -> Tensor:
     """Return the canonical long-edge form (..., 5) of the same rectangles (..., 5).
 
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+
     Exactly idempotent: a canonical box comes back bit for bit. Extents are taken to be non-negative.
 
     >>> canonicalize_rboxes(torch.tensor([[10.0, 10.0, 4.0, 8.0, 0.2]]))
@@ -39,6 +41,8 @@ def canonicalize_rboxes(rboxes: Tensor) -> Tensor:
 
 def rboxes_to_polygons(rboxes: Tensor) -> Tensor:
     """Return (..., 4, 2) corners of rotated boxes (..., 5), from local (-w/2, -h/2), clockwise on screen.
+
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 4 2"]``.
 
     Taken from the canonical form, so theta and theta + pi give the same corners in the same slots, and the
     shoelace area in (x, y) is positive.
@@ -62,6 +66,9 @@ def corners(rboxes: Tensor) -> Tensor:
 def points_in_rboxes(points: Tensor, rboxes: Tensor) -> Tensor:
     """Return (..., P, M) bool: whether point (..., P, 2) lies in rotated box (..., M, 5), borders included.
 
+    Shapes: points ``Real[Tensor, "*#batch P 2"]``, rboxes ``Real[Tensor, "*#batch M 5"]`` ->
+    ``Bool[Tensor, "*batch P M"]``.
+
     Leading dimensions broadcast. Raises ValueError when an input is not (..., rows, columns).
 
     >>> points_in_rboxes(torch.tensor([[0.0, 2.0], [2.0, 0.0]]), torch.tensor([[0.0, 0.0, 6.0, 1.0, 0.0]]))
@@ -81,6 +88,8 @@ def points_in_rboxes(points: Tensor, rboxes: Tensor) -> Tensor:
 def rboxes_to_boxes(rboxes: Tensor) -> Tensor:
     """Return (..., 4) x1 y1 x2 y2 envelopes, the smallest upright boxes around rotated boxes (..., 5).
 
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 4"]``.
+
     >>> rboxes_to_boxes(torch.tensor([5.0, 2.5, 6.0, 3.0, 0.0]))
     tensor([2., 1., 8., 4.])
     """
@@ -93,6 +102,8 @@ def rboxes_to_boxes(rboxes: Tensor) -> Tensor:
 def flip_rboxes_horizontal(rboxes: Tensor, width: float) -> Tensor:
     """Return canonical rotated boxes (..., 5) mirrored left to right in a canvas ``width`` pixels wide.
 
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+
     >>> flip_rboxes_horizontal(torch.tensor([30.0, 40.0, 20.0, 10.0, 1.2]), width=100)
     tensor([70.0000, 40.0000, 20.0000, 10.0000,  1.9416])
     """
@@ -103,6 +114,8 @@ def flip_rboxes_horizontal(rboxes: Tensor, width: float) -> Tensor:
 def flip_rboxes_vertical(rboxes: Tensor, height: float) -> Tensor:
     """Return canonical rotated boxes (..., 5) mirrored top to bottom in a canvas ``height`` pixels high.
 
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
+
     >>> flip_rboxes_vertical(torch.tensor([30.0, 40.0, 20.0, 10.0, 1.2]), height=100)
     tensor([30.0000, 60.0000, 20.0000, 10.0000,  1.9416])
     """
@@ -112,6 +125,8 @@ def flip_rboxes_vertical(rboxes: Tensor, height: float) -> Tensor:
 
 def rotate_rboxes_clockwise(rboxes: Tensor, height: float) -> Tensor:
     """Return canonical rotated boxes (..., 5) of a canvas ``height`` pixels high turned a quarter clockwise.
+
+    Shapes: rboxes ``Real[Tensor, "*batch 5"]`` -> ``Float[Tensor, "*batch 5"]``.
 
     The turned canvas is ``height`` pixels wide; point (x, y) goes to (height - y, x).
 
