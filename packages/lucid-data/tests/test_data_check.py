@@ -214,3 +214,24 @@ def test_statistics_equal_the_published_counts(shared_data):
     assert counts.small + counts.medium + counts.large == counts.instances
     assert counts.dropped == {"box under 1 px": 1}
     assert stats(open_catalog(shared_data / "coco_subset", "val")).crowd == 16
+    assert counts.image_sizes == {"640 x 480": 205}
+    assert counts.no_area == 1
+    assert sum(counts.box_sides.values()) == counts.instances
+    assert counts.no_outline is None
+    table = str(counts)
+    assert "RBC     2381 " + 40 * "#" in table
+    assert "640 x 480" in table
+
+
+def test_statistics_count_what_is_odd(coco_tree):
+    box = {"image_id": 7, "category_id": 5, "area": 1, "iscrowd": 0}
+    root = coco_tree(
+        [
+            {"id": 1, "bbox": [1, 1, 20, 20], **box}, {"id": 2, "bbox": [1, 1, 20, 20], **box},
+            {"id": 3, "bbox": [200, 1, 20, 20], **box}, {"id": 4, "bbox": [1, 1, 0, 20], **box},
+            {"id": 5, "bbox": [1, 1, 9, 9], "segmentation": [[1, 1, 9, 1, 9, 9]], **box},
+        ]
+    )  # fmt: skip
+    counts = stats(open_catalog(root, outlines=True))
+    assert (counts.repeated, counts.outside, counts.no_area, counts.no_outline) == (1, 1, 1, 2)
+    assert counts.box_sides == {"8-16": 1, "16-32": 2}

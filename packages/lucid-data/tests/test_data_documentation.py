@@ -44,5 +44,6 @@ def test_nothing_public_was_removed():
         "check", "collate",
         "confusion_matrix", "default_workers", "epoch_order", "eval_loader", "image_size", "open_catalog", "policy_for",
         "read_image", "score_coco", "stats", "synthetic", "train_loader",
+        "Conversion", "Downloaded", "UnpackLimits", "convert", "download_coco", "download_manifest", "fetch", "unpack",
     }  # fmt: skip
     assert frozen <= set(lucid_data.__all__)

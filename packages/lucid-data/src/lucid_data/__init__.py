@@ -3,8 +3,10 @@
 from lucid_data import synthetic
 from lucid_data.batch import Batch, collate
 from lucid_data.catalog import Catalog, open_catalog
-from lucid_data.check import Stats, check, stats
+from lucid_data.check import check
+from lucid_data.convert import Conversion, convert
 from lucid_data.doctor.findings import Finding
+from lucid_data.download import Downloaded, download_coco, download_manifest, fetch
 from lucid_data.images import IMAGE_SUFFIXES, image_size, read_image
 from lucid_data.layout import Layout, available_splits
 from lucid_data.loader import EpochBatches, EvalLoader, TrainLoader, eval_loader, train_loader
@@ -14,8 +16,10 @@ from lucid_data.metrics.report import ClassScore, CocoReport, Curves
 from lucid_data.pipeline import EvalPipeline, Sample, TrainPipeline
 from lucid_data.policy import NO_AUGMENTATION, AugmentPolicy, policy_for
 from lucid_data.randomness import epoch_order
+from lucid_data.stats import Stats, stats
 from lucid_data.targets import Targets
 from lucid_data.tasks import Task
+from lucid_data.unpack import UnpackLimits, unpack
 from lucid_data.workers import available_cpus, default_workers
 
 __all__ = [
@@ -27,7 +31,9 @@ __all__ = [
     "ClassScore",
     "CocoReport",
     "ConfusionMatrix",
+    "Conversion",
     "Curves",
+    "Downloaded",
     "EpochBatches",
     "EvalLoader",
     "EvalPipeline",
@@ -39,14 +45,19 @@ __all__ = [
     "Task",
     "TrainLoader",
     "TrainPipeline",
+    "UnpackLimits",
     "available_cpus",
     "available_splits",
     "check",
     "collate",
     "confusion_matrix",
+    "convert",
     "default_workers",
+    "download_coco",
+    "download_manifest",
     "epoch_order",
     "eval_loader",
+    "fetch",
     "image_size",
     "open_catalog",
     "policy_for",
@@ -55,4 +66,5 @@ __all__ = [
     "stats",
     "synthetic",
     "train_loader",
+    "unpack",
 ]

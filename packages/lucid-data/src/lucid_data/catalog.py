@@ -17,6 +17,7 @@ from lucid_data.formats.coco import load_document, read_coco
 from lucid_data.formats.dota import read_dota
 from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions
 from lucid_data.formats.voc import read_voc
+from lucid_data.formats.write_coco import coco_annotations
 from lucid_data.formats.yolo import read_yolo
 from lucid_data.images import read_image
 from lucid_data.layout import Layout, Source, find_source
@@ -143,7 +144,7 @@ class Catalog:
         """Return a COCO ground-truth document of exactly these images.
 
         For a COCO source it is the file's own content, untouched but for images left out at load. Otherwise
-        ids count from 1 in index order, ``area`` is w * h and ``iscrowd`` 0.
+        ids count from 1 in index order, outlines, points and oriented boxes included, and ``iscrowd`` is 0.
         """
         if self.layout == "coco":
             document = load_document(self.source.labels)
@@ -152,41 +153,23 @@ class Catalog:
                 document["images"] = [i for i in document["images"] if str(i["id"]) in kept]
                 document["annotations"] = [a for a in document["annotations"] if str(a["image_id"]) in kept]
             return document
+        points = {"keypoints": list(self.keypoint_names)} if self.keypoint_names else {}
         names = zip(self.category_ids, self.class_names, strict=True)
+        annotations: list[dict[str, Any]] = []
+        ids = self.image_ids
+        for index, (height, width) in enumerate(self.sizes.tolist()):
+            annotations += coco_annotations(
+                self.targets(index), (height, width), ids[index], self.category_ids, len(annotations) + 1
+            )
         return {
             "info": {"description": f"{self.root.name} {self.split}"},
             "images": [
                 {"id": i, "file_name": name, "height": h, "width": w}
                 for i, name, (h, w) in zip(self.image_ids, self.file_names, self.sizes.tolist(), strict=True)
             ],
-            "annotations": self._coco_annotations(),
-            "categories": [{"id": i, "name": name} for i, name in names],
+            "annotations": annotations,
+            "categories": [{"id": i, "name": name, **points} for i, name in names],
         }
-
-    def _coco_annotations(self) -> list[dict[str, Any]]:
-        annotations: list[dict[str, Any]] = []
-        ids = self.image_ids
-        for index in range(len(self)):
-            targets = self.targets(index)
-            boxes = targets.boxes.double()
-            corners = boxes.tolist()
-            sides = (boxes[:, 2:] - boxes[:, :2]).tolist()
-            flags = targets.difficult.tolist()
-            for label, (x, y, *_), (w, h), difficult in zip(
-                targets.labels.tolist(), corners, sides, flags, strict=True
-            ):
-                annotations.append(
-                    {
-                        "id": len(annotations) + 1,
-                        "image_id": ids[index],
-                        "category_id": self.category_ids[label],
-                        "bbox": [x, y, w, h],
-                        "area": w * h,
-                        "iscrowd": 0,
-                        "difficult": int(difficult),
-                    }
-                )
-        return annotations
 
     def too_small(self) -> npt.NDArray[np.bool_]:
         """Return (M,) bool over all records: boxes that ``targets`` leaves out for their size."""

@@ -1,14 +1,11 @@
-"""The doctor: every problem of a data set, with its place and its remedy; and what the data set holds."""
+"""The doctor: every problem of a data set, with its place and its remedy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
-
-from lucid_data.catalog import Catalog, open_catalog
+from lucid_data.catalog import open_catalog
 from lucid_data.doctor.coco import check_coco, check_unlisted
 from lucid_data.doctor.dota import check_dota
 from lucid_data.doctor.findings import Finding, Findings
@@ -44,7 +41,7 @@ def check(
     root = Path(path)
     sources: list[Source] = []
     problems: list[str] = []
-    for split in available_splits(root) or ("train",):
+    for split in available_splits(root, task) or ("train",):
         try:
             sources += fitting_sources(
                 root, split, layout=layout, keypoints=needs.keypoints, rboxes=needs.rboxes
@@ -92,49 +89,3 @@ def _check_opening(
         except (OSError, ValueError) as error:
             remedy = "correct the labels, or choose a task they are made for"
             found.add("cannot-open", "error", source.labels, source.split, str(error), remedy)
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What one split holds.
-
-    Attributes:
-        images, background: pictures, and those without instances.
-        instances: kept ones; ``per_class`` by name.
-        small, medium, large: by box area, split at 32^2 and 96^2 px.
-        difficult, crowd: flagged instances and ignore regions.
-        dropped: what the reader left out or put right, by reason.
-    """
-
-    images: int
-    background: int
-    instances: int
-    per_class: dict[str, int]
-    small: int
-    medium: int
-    large: int
-    difficult: int
-    crowd: int
-    dropped: dict[str, int]
-
-
-def stats(catalog: Catalog) -> Stats:
-    """Return the counts of an open split; no picture is read."""
-    records = catalog.records
-    keep = ~catalog.too_small()
-    owner = np.repeat(np.arange(len(records)), np.diff(records.starts))[keep]
-    boxes = records.boxes[keep]
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    per_class = np.bincount(records.labels[keep], minlength=catalog.num_classes).tolist()
-    return Stats(
-        images=len(records),
-        background=len(records) - len(np.unique(owner)),
-        instances=int(keep.sum()),
-        per_class=dict(zip(catalog.class_names, per_class, strict=True)),
-        small=int((area < 32**2).sum()),
-        medium=int(((area >= 32**2) & (area < 96**2)).sum()),
-        large=int((area >= 96**2).sum()),
-        difficult=int(records.difficult[keep].sum()),
-        crowd=len(records.crowd),
-        dropped=catalog.dropped,
-    )

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from lucid_data.tasks import TASK_NEEDS, as_task
+
 Layout = Literal["coco", "yolo", "voc", "dota"]
 
 SPLIT_SPELLINGS = {
@@ -106,18 +108,19 @@ def fitting_sources(
     raise FileNotFoundError(f"no split {split!r} in {root}{hint}; tried {places}")
 
 
-def available_splits(path: str | Path) -> tuple[str, ...]:
-    """Return the split names that ``open_catalog`` finds under ``path``, the usual ones first.
+def available_splits(path: str | Path, task: str = "detect") -> tuple[str, ...]:
+    """Return the split names that ``open_catalog`` finds under ``path`` for ``task``, the usual ones first.
 
     Empty when nothing is recognised; FileNotFoundError when ``path`` does not exist.
     """
     root = Path(path)
+    points = TASK_NEEDS[as_task(task)].keypoints
     if not root.exists():
         raise FileNotFoundError(f"data set {root} does not exist")
     if root.is_file():
         return (WHOLE,) if root.suffix == ".json" else _yaml_splits(root)
     names = [
-        split for split in SPLIT_SPELLINGS if any(s(root, split, False, []) for s in (_coco, _yolo, _voc))
+        split for split in SPLIT_SPELLINGS if any(s(root, split, points, []) for s in (_coco, _yolo, _voc))
     ]
     lists = root / "ImageSets" / "Main"
     if (root / "Annotations").is_dir() and lists.is_dir():
@@ -126,7 +129,7 @@ def available_splits(path: str | Path) -> tuple[str, ...]:
         names = [
             s
             for s in (*SPLIT_SPELLINGS, WHOLE)
-            if any(f(root, s, False, []) for f in (_loose_coco, _loose_voc))
+            if any(f(root, s, points, []) for f in (_loose_coco, _loose_voc))
         ]
     if not names:
         names = [s for s in (*SPLIT_SPELLINGS, WHOLE) if _dota(root, s, False, [])]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -43,7 +46,7 @@ def trace_mask(mask: npt.NDArray[np.bool_]) -> list[Ring]:
     points = np.stack([x, y], 1)[corner].astype(np.float64) + np.array([left - 1, top - 1])
     rings = np.split(points, np.cumsum(np.bincount(number[corner], minlength=len(starts)))[:-1])
     return [
-        _slit(rings[o], [rings[h] for h in np.flatnonzero(owner == o) if h != o])
+        join_rings([rings[o], *(rings[h] for h in np.flatnonzero(owner == o) if h != o)])
         for o in np.flatnonzero(~hole)
     ]
 
@@ -111,7 +114,15 @@ def _owners(x: Ints, y: Ints, way: Ints, number: Ints, hole: npt.NDArray[np.bool
     return owner
 
 
-def _slit(outer: Ring, holes: list[Ring]) -> Ring:
-    if not holes:
-        return outer
-    return np.concatenate([outer, *(np.concatenate([outer[:1], ring, ring[:1]]) for ring in holes)])
+def join_rings(rings: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return one ring (P, 2) that fills what disjoint ``rings``, or an outline and its holes, fill by even-odd.
+
+    From the first ring's first point a slit of zero width runs out to each further ring and back.
+
+    >>> join_rings([np.array([[0, 0], [4, 0], [0, 4]]), np.array([[1, 1], [2, 1], [1, 2]])]).tolist()
+    [[0, 0], [4, 0], [0, 4], [0, 0], [1, 1], [2, 1], [1, 2], [1, 1]]
+    """
+    first, *others = rings
+    if not others:
+        return first
+    return np.concatenate([first, *(np.concatenate([first[:1], ring, ring[:1]]) for ring in others)])

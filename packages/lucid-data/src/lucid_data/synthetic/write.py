@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
 from lucid_data.formats.flip_pairs import keypoint_flip_pairs
+from lucid_data.formats.write_text import dataset_yaml, dota_rows, yolo_rows
 from lucid_data.synthetic.scene import class_names, keypoint_names, scene
 from lucid_data.targets import Targets
+from lucid_data.tasks import as_task
 from lucid_geometry import rboxes_to_polygons
 
 Writer = Callable[[int, str, Targets, int], None]
@@ -76,21 +76,13 @@ def write_yolo(
     Raises FileExistsError when ``root`` has content.
     """
     folder = _fresh(root)
-    lines = ["path: .", *(f"{split}: images/{split}" for split in splits), "names:"]
-    lines += [f"  {i}: {name}" for i, name in enumerate(class_names(task))]
-    if task == "pose":
-        names = keypoint_names()
-        order = list(range(len(names)))
-        for left, right in keypoint_flip_pairs(names):
-            order[left], order[right] = right, left
-        lines += [f"kpt_shape: [{len(names)}, 3]", f"flip_idx: {order}", f"kpt_names: [{', '.join(names)}]"]
-    (folder / "data.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    points = keypoint_names() if task == "pose" else ()
+    entries = {split: f"images/{split}" for split in splits}
+    text = dataset_yaml(entries, class_names(task), len(points), points, keypoint_flip_pairs(points))
+    (folder / "data.yaml").write_text(text, encoding="utf-8")
 
     def write(number: int, split: str, targets: Targets, side: int) -> None:
-        rows = [
-            " ".join([str(label), *(f"{v:.6f}" if v != int(v) or v > 2 else f"{v:g}" for v in values)])
-            for label, values in zip(targets.labels.tolist(), _yolo_values(targets, side, task), strict=True)
-        ]
+        rows = yolo_rows(targets, (side, side), as_task(task))
         _text(folder / "labels" / split / f"{number:05d}.txt", rows)
 
     _each(folder, splits, size, seed, shapes, task, lambda split: folder / "images" / split, write)
@@ -137,12 +129,8 @@ def write_dota(
     names = class_names("obb")
 
     def write(number: int, split: str, targets: Targets, side: int) -> None:
-        quads = rboxes_to_polygons(targets.rboxes.double()).flatten(1).tolist() if len(targets) else []
-        rows = [
-            " ".join([*(f"{v:.4f}" for v in quad), names[label], "0"])
-            for label, quad in zip(targets.labels.tolist(), quads, strict=True)
-        ]
-        _text(folder / split / "labelTxt" / f"{number:05d}.txt", ["imagesource:drawn", "gsd:1", *rows])
+        rows = ["imagesource:drawn", "gsd:1", *dota_rows(targets, names)]
+        _text(folder / split / "labelTxt" / f"{number:05d}.txt", rows)
 
     _each(folder, splits, size, seed, shapes, "obb", lambda split: folder / split / "images", write)
     return folder
@@ -198,32 +186,6 @@ def _coco_annotations(targets: Targets, image_id: int, before: int) -> list[dict
             row["num_keypoints"] = int((points[:, 2] > 0).sum())
         rows.append(row)
     return rows
-
-
-def _yolo_values(targets: Targets, side: int, task: str) -> list[list[float]]:
-    if not len(targets):
-        return []
-    boxes = targets.boxes.double() / side
-    centred = np.concatenate(
-        [(boxes[:, :2] + boxes[:, 2:]).numpy() / 2, (boxes[:, 2:] - boxes[:, :2]).numpy()], 1
-    ).tolist()
-    match task:
-        case "segment":
-            return [(_joined(rings).double() / side).flatten().tolist() for rings in targets.polygons]
-        case "obb":
-            quads = rboxes_to_polygons(targets.rboxes.double()) / side
-            return [list(quad) for quad in quads.flatten(1).tolist()]
-        case "pose":
-            points = targets.keypoints.double().clone()
-            points[..., :2] /= side
-            return [box + row for box, row in zip(centred, points.flatten(1).tolist(), strict=True)]
-        case _:
-            return [list(box) for box in centred]
-
-
-def _joined(rings: tuple[Tensor, ...]) -> Tensor:
-    # one ring through a slit without width: out along it to each part, around, and back the same way
-    return rings[0] if len(rings) == 1 else torch.cat([torch.cat([ring, ring[:1]]) for ring in rings])
 
 
 def _fresh(root: str | Path) -> Path:
