@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from lucid_train import FitConfig, RunLength, load_config, resolve
@@ -25,7 +27,8 @@ def test_given_values_are_kept():
 def test_the_average_forms_within_the_run_and_warm_up_leaves_room_to_train(epochs):
     length = RunLength(images=292, steps_per_epoch=19, epochs=epochs)
     chosen = resolve(FitConfig(), length)
-    assert chosen.ema.tau <= max(1, length.steps / 4)
+    decay = 1 - math.exp(-length.steps / chosen.ema.tau)
+    assert 1 / (1 - decay) <= max(2, 0.11 * length.steps)
     assert chosen.optimizer.warmup_epochs <= max(epochs / 4, 0.25)
     assert chosen.augment.close_mosaic <= epochs / 2
 

@@ -69,11 +69,14 @@ def warmup_epochs(length: RunLength) -> float:
 
 
 def ema_tau(length: RunLength) -> float:
-    """Return the ramp constant in steps: 2000, or a fifth of a shorter run.
+    """Return the ramp constant in steps: 2000, or less for a shorter run.
 
-    With the long-run constant a run of a few hundred steps would end before the average has formed.
+    The decay ramps as 1 - exp(-step / tau), so a run of n steps ends with a window of exp(n / tau) steps. The constant
+    is chosen to make that 3 % of the run: with the long-run constant a run of a few hundred steps would end before the
+    average has formed, and a wide window would lag behind a rate that falls quickly.
     """
-    return float(min(2000, max(1, length.steps // 5)))
+    window = max(math.e**0.5, 0.03 * length.steps)
+    return round(min(2000.0, max(1.0, length.steps / math.log(window))), 1)
 
 
 def close_mosaic(length: RunLength) -> int:
