@@ -214,12 +214,6 @@ def test_pose_samples_mirror_points_with_their_sides(tmp_path):
     assert torch.allclose(64 - plain.keypoints[:, left, 0], mirrored.keypoints[:, right, 0], atol=1e-4)
 
 
-def test_tasks_whose_labels_cannot_be_moved_yet_are_refused(tmp_path):
-    root = synthetic.write_coco(tmp_path, splits={"train": 1}, size=64, task="segment")
-    with pytest.raises(ValueError, match="detect and pose, not for 'segment'"):
-        make(open_catalog(root, task="segment"))
-
-
 @pytest.mark.parametrize("size", [0, -32, 100])
 def test_a_canvas_that_the_strides_do_not_divide_is_refused(catalog, size):
     with pytest.raises(ValueError, match="multiple of 32"):

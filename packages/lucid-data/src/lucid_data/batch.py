@@ -27,6 +27,8 @@ class Batch:
         keypoints: (B, N, K, 3) float32, or None.
         indices: (B,) int64 catalogue indices.
         sizes: (B, 2) int64 original height and width.
+        masks: (B, N, S / 4, S / 4) bool for segment, or None.
+        mask_ok: (B, N) bool, which instances have a mask to learn, or None; the others weigh nothing in mask losses.
     """
 
     images: Tensor
@@ -37,6 +39,8 @@ class Batch:
     keypoints: Tensor | None
     indices: Tensor
     sizes: Tensor
+    masks: Tensor | None = None
+    mask_ok: Tensor | None = None
 
     def __len__(self) -> int:
         return self.images.shape[0]
@@ -62,6 +66,8 @@ class Batch:
             keypoints=maybe(self.keypoints),
             indices=move(self.indices),
             sizes=move(self.sizes),
+            masks=maybe(self.masks),
+            mask_ok=maybe(self.mask_ok),
         )
 
 
@@ -83,6 +89,9 @@ def collate(samples: Sequence[Sample]) -> Batch:
     targets = [sample.targets for sample in samples]
     counts = [len(t) for t in targets]
     most = max(counts)
+    masks = [sample.masks for sample in samples if sample.masks is not None]
+    if len(masks) not in (0, len(samples)):
+        raise ValueError(f"only {len(masks)} of {len(samples)} samples have masks; a batch has one task")
     points = max(t.keypoints.shape[1] for t in targets)
     return Batch(
         images=torch.stack([sample.image for sample in samples]),
@@ -95,6 +104,8 @@ def collate(samples: Sequence[Sample]) -> Batch:
         keypoints=_padded([t.keypoints for t in targets], (most, points, 3)) if points else None,
         indices=torch.tensor([sample.index for sample in samples]),
         sizes=torch.tensor([sample.size for sample in samples]),
+        masks=_padded(masks, (most, *masks[0].shape[1:])) if masks else None,
+        mask_ok=_padded([t.mask_ok for t in targets], (most,)) if masks else None,
     )
 
 

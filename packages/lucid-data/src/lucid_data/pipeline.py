@@ -1,9 +1,10 @@
 """Samples: one picture composed, moved and coloured for training, or letterboxed for evaluation.
 
 A training sample is a pure function of (seed, epoch, index). Its draws, in order: mosaic or not, the three partners,
-the mosaic centre, the affine, mixup or not and all of the above again for its second picture, its weight, the colour
-gains, the flips. Mosaic partners are neighbours in the epoch's order, so that decoded pictures are met again while
-they are still at hand; what is at hand never changes a sample.
+the mosaic centre, the affine, mixup or not and all of the above again for its second picture, its weight, copy-paste
+or not and all of the above again for its source, what is pasted, the colour gains, the flips. Mosaic partners are
+neighbours in the epoch's order, so that decoded pictures are met again while they are still at hand; what is at hand
+never changes a sample.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import torch
 from torch import Tensor
 
 from lucid_data.catalog import Catalog
+from lucid_data.masks import grid_masks
 from lucid_data.policy import AugmentPolicy
 from lucid_data.randomness import Stream, epoch_order
-from lucid_data.targets import Targets, derived
+from lucid_data.targets import Targets
 from lucid_data.tasks import TASK_NEEDS
 from lucid_data.transforms.affine import (
     AffineParams,
@@ -31,6 +33,7 @@ from lucid_data.transforms.affine import (
     warp,
 )
 from lucid_data.transforms.color import jitter_color, sample_color
+from lucid_data.transforms.copy_paste import copy_paste, paste_candidates, sample_copy_paste
 from lucid_data.transforms.flip import flip_horizontal, flip_vertical
 from lucid_data.transforms.letterbox import (
     GREY,
@@ -43,9 +46,9 @@ from lucid_data.transforms.mixup import mixup_image, mixup_targets
 from lucid_data.transforms.mosaic import Place, mosaic_places, sample_mosaic, single_place
 from lucid_data.transforms.moving import (
     KeepRule,
-    clip_boxes_to,
     clip_crowd,
     clip_targets,
+    cut_targets,
     extents,
     move_targets,
 )
@@ -68,12 +71,14 @@ class Sample:
         targets: labels in pixels of the S x S canvas.
         index: the catalogue index it was made for.
         size: (H, W) of the original picture.
+        masks: (N, S / 4, S / 4) bool for segment, else None.
     """
 
     image: Tensor
     targets: Targets
     index: int
     size: tuple[int, int]
+    masks: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +98,13 @@ class TrainPipeline:
     """Makes training samples: ``pipeline(epoch, index) -> Sample``.
 
     Args:
-        catalog: the split to draw from; detect or pose.
+        catalog: the split to draw from.
         image_size: S, a positive multiple of 32.
         policy: how much augmentation.
         seed: of every draw.
-        mosaic_epochs: mosaic and mixup stop at this epoch (0-based); None never stops them.
+        mosaic_epochs: mosaic, mixup and copy-paste stop at this epoch (0-based); None never stops them.
 
-    Raises ValueError for another task or an image size that is not a positive multiple of 32.
+    Raises ValueError for an image size that is not a positive multiple of 32.
     """
 
     def __init__(
@@ -111,9 +116,6 @@ class TrainPipeline:
         mosaic_epochs: int | None = None,
     ) -> None:
         check_image_size(image_size)
-        needs = TASK_NEEDS[catalog.task]
-        if needs.outlines or needs.rboxes:
-            raise ValueError(f"training samples are made for detect and pose, not for {catalog.task!r}")
         self.catalog = catalog
         self.image_size = image_size
         self.policy = policy
@@ -152,12 +154,28 @@ class TrainPipeline:
             other, other_targets = self._geometric(stream, epoch, partner, composing)
             image = mixup_image(image, other, stream.beta(self.policy.mixup_shape))
             targets = mixup_targets(targets, other_targets)
+        if self.policy.copy_paste and stream.unit() < self.policy.copy_paste and composing:
+            image, targets = self._pasted(stream, epoch, index, image, targets)
         image = jitter_color(image, sample_color(stream, self.policy))
         if self.policy.flip_horizontal and stream.unit() < self.policy.flip_horizontal:
             image, targets = flip_horizontal(image, targets, self.catalog.keypoint_flip_pairs)
         if self.policy.flip_vertical and stream.unit() < self.policy.flip_vertical:
             image, targets = flip_vertical(image, targets)
-        return Sample(image, targets, index, self._picture(index).size)
+        masks = grid_masks(targets, self.image_size) if TASK_NEEDS[self.catalog.task].masks else None
+        return Sample(image, targets, index, self._picture(index).size, masks)
+
+    def _pasted(
+        self, stream: Stream, epoch: int, index: int, image: Tensor, targets: Targets
+    ) -> tuple[Tensor, Targets]:
+        if self.catalog.task == "obb":
+            return image, targets
+        if self.policy.copy_paste_source == "self":
+            other, source = flip_horizontal(image, targets, self.catalog.keypoint_flip_pairs)
+        else:
+            partner = self._neighbours(stream, epoch, index, 1)[0]
+            other, source = self._geometric(stream, epoch, partner, composing=True)
+        chosen = sample_copy_paste(stream, paste_candidates(source, self.image_size))
+        return copy_paste(image, targets, other, source, chosen)
 
     def _geometric(self, stream: Stream, epoch: int, index: int, composing: bool) -> tuple[Tensor, Targets]:
         side = self.image_size
@@ -207,9 +225,9 @@ class TrainPipeline:
                 picture.targets,
                 Affine.from_rows([[ratio, 0.0, float(place.left)], [0.0, ratio, float(place.top)]]),
             )
-            befores.append(extents(affine.boxes(laid.boxes)))
+            befores.append(extents(move_targets(laid, affine).boxes))
             window = torch.tensor(place.window, dtype=torch.float32)
-            cut = clip_crowd(derived(laid, boxes=clip_boxes_to(laid.boxes, window)), window)
+            cut = clip_crowd(cut_targets(laid, window), window)
             parts.append(clip_crowd(move_targets(cut, affine), output))
         return image, clip_targets(Targets.concat(parts), output, self._rule, torch.cat(befores))
 
@@ -270,7 +288,9 @@ class EvalPipeline:
         image, targets, used = self.catalog.sample(index)
         height, width = image.shape[1:]
         box = Letterbox(height, width, self.image_size, self.image_size)
-        return Sample(letterbox_image(image, box), letterbox_targets(targets, box), used, (height, width))
+        moved = letterbox_targets(targets, box)
+        masks = grid_masks(moved, self.image_size) if TASK_NEEDS[self.catalog.task].masks else None
+        return Sample(letterbox_image(image, box), moved, used, (height, width), masks)
 
 
 def check_image_size(image_size: int) -> None:

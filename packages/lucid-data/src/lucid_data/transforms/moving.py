@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from lucid_data.targets import Outline, Targets, derived
-from lucid_geometry import Affine
+from lucid_data.transforms.quads import clip_rboxes_to
+from lucid_data.transforms.rings import clip_outlines, outline_boxes
+from lucid_geometry import Affine, rboxes_to_boxes
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,26 @@ def extents(boxes: Tensor) -> Tensor:
 def move_targets(targets: Targets, affine: Affine) -> Targets:
     """Return ``targets`` with every modality mapped by ``affine``; nothing is clipped or dropped.
 
-    Boxes become the envelope of their mapped corners; areas scale with the determinant.
+    Boxes become the envelope of their mapped corners, under a turn that of the mapped outline or rotated box, which is
+    tighter; areas scale with the determinant.
     """
     if not len(targets) and not targets.crowd.shape[0]:
         return targets
     (a, b, _), (c, d, _) = affine.matrix[:2].tolist()
+    boxes = move_boxes(targets.boxes, affine)
+    polygons, rboxes = targets.polygons, targets.rboxes
+    turned = b != 0 or c != 0
+    if polygons:
+        polygons = _move_polygons(polygons, affine)
+        boxes = outline_boxes(polygons, boxes) if turned else boxes
+    if rboxes.shape[0]:
+        rboxes = affine.rboxes(rboxes)
+        boxes = rboxes_to_boxes(rboxes) if turned else boxes
     return derived(
         targets,
-        boxes=move_boxes(targets.boxes, affine),
-        polygons=_move_polygons(targets.polygons, affine),
-        rboxes=affine.rboxes(targets.rboxes) if targets.rboxes.shape[0] else targets.rboxes,
+        boxes=boxes,
+        polygons=polygons,
+        rboxes=rboxes,
         keypoints=_move_keypoints(targets.keypoints, affine),
         crowd=move_boxes(targets.crowd, affine),
         area=targets.area * abs(a * d - b * c),
@@ -82,17 +94,36 @@ def clip_targets(targets: Targets, window: Tensor, rule: KeepRule, before: Tenso
     """Return ``targets`` cut to ``window``, (4,) or one per instance (N, 4), without those ``rule`` gives up.
 
     ``before`` (N, 2) states the extents to compare with when the boxes were cut once already. A keypoint
-    outside the window gets v = 0 and keeps its place: there is no pixel to learn it from. Outlines, rotated
-    boxes and crowd regions are carried as they are.
+    outside the window gets v = 0 and keeps its place: there is no pixel to learn it from. Outlines are cut, and
+    rotated boxes refitted at their angle; boxes then bound what is left of them. Crowd regions are carried as they
+    are.
     """
     if not len(targets):
         return targets
-    boxes = clip_boxes_to(targets.boxes, window)
-    keep = rule.mask(extents(targets.boxes) if before is None else before, extents(boxes))
-    fields: dict[str, object] = {"boxes": boxes}
+    whole = extents(targets.boxes) if before is None else before
+    cut = cut_targets(targets, window)
+    keep = rule.mask(whole, extents(cut.boxes))
     if targets.keypoints.shape[0]:
-        fields["keypoints"] = hide_outside(targets.keypoints, window)
-    return derived(targets, **fields).filter(keep)
+        cut = derived(cut, keypoints=hide_outside(targets.keypoints, window))
+    return cut.filter(keep)
+
+
+def cut_targets(targets: Targets, window: Tensor) -> Targets:
+    """Return ``targets`` with boxes, outlines and rotated boxes cut to ``window`` (4,) or (N, 4), none dropped."""
+    fields: dict[str, object] = {}
+    if targets.rboxes.shape[0]:
+        fields["rboxes"], fields["boxes"] = clip_rboxes_to(targets.rboxes, window)
+        return derived(targets, **fields)
+    boxes = clip_boxes_to(targets.boxes, window)
+    if targets.polygons:
+        polygons = clip_outlines(targets.polygons, window)
+        boxes = outline_boxes(polygons, boxes)
+        some = torch.tensor([bool(rings) for rings in polygons])
+        gone = targets.mask_ok & ~some
+        # an outline that is cut away takes its instance with it
+        boxes = torch.where(gone[:, None], boxes[:, [0, 1, 0, 1]], boxes)
+        fields |= {"polygons": polygons, "mask_ok": targets.mask_ok & some}
+    return derived(targets, boxes=boxes, **fields)
 
 
 def clip_crowd(targets: Targets, window: Tensor) -> Targets:
