@@ -1,9 +1,13 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from lucid_data import synthetic
 from lucid_train import load_config
+
+# byte identity is a property of one thread count: this process and the ones it starts use the same
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,8 @@ from lucid_train import ConfigError, fit
 # trains a run and, after a given number of steps, sends itself a signal
 CHILD = """
 import os, signal, sys
+import torch
+torch.set_num_threads(1)
 from lucid_train import Interrupted, fit, load_config
 steps = 0
 def observe(progress):
