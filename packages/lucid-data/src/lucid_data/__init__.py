@@ -12,7 +12,18 @@ from lucid_data.layout import Layout, available_splits
 from lucid_data.loader import EpochBatches, EvalLoader, TrainLoader, eval_loader, train_loader
 from lucid_data.metrics.coco import score_coco
 from lucid_data.metrics.confusion import ConfusionMatrix, confusion_matrix
+from lucid_data.metrics.dota import (
+    DotaClassScore,
+    DotaReport,
+    Task1Detections,
+    read_task1,
+    score_dota,
+    write_task1,
+)
+from lucid_data.metrics.errors import ErrorSplit, error_split
 from lucid_data.metrics.report import ClassScore, CocoReport, Curves
+from lucid_data.metrics.rotated import RotatedReport, score_rotated
+from lucid_data.metrics.tile_merge import MergedImage, merge_tiles, tile_cores
 from lucid_data.pipeline import EvalPipeline, Sample, TrainPipeline
 from lucid_data.policy import NO_AUGMENTATION, AugmentPolicy, policy_for
 from lucid_data.randomness import epoch_order
@@ -33,16 +44,22 @@ __all__ = [
     "ConfusionMatrix",
     "Conversion",
     "Curves",
+    "DotaClassScore",
+    "DotaReport",
     "Downloaded",
     "EpochBatches",
+    "ErrorSplit",
     "EvalLoader",
     "EvalPipeline",
     "Finding",
     "Layout",
+    "MergedImage",
+    "RotatedReport",
     "Sample",
     "Stats",
     "Targets",
     "Task",
+    "Task1Detections",
     "TrainLoader",
     "TrainPipeline",
     "UnpackLimits",
@@ -56,15 +73,22 @@ __all__ = [
     "download_coco",
     "download_manifest",
     "epoch_order",
+    "error_split",
     "eval_loader",
     "fetch",
     "image_size",
+    "merge_tiles",
     "open_catalog",
     "policy_for",
     "read_image",
+    "read_task1",
     "score_coco",
+    "score_dota",
+    "score_rotated",
     "stats",
     "synthetic",
+    "tile_cores",
     "train_loader",
     "unpack",
+    "write_task1",
 ]

@@ -31,7 +31,8 @@ def clip_outlines(polygons: tuple[Outline, ...], windows: Tensor) -> tuple[Outli
     limits = np.broadcast_to(limits, (len(polygons), 4))[owner]
     points, counts = torch.cat(rings).double().numpy(), np.array([len(ring) for ring in rings])
     low, high = _extent(points, counts)
-    crossing = (low < limits[:, :2]).any(1) | (high > limits[:, 2:]).any(1)
+    over = np.asarray((low < limits[:, :2]) | (high > limits[:, 2:]), np.bool_)
+    crossing = over[:, 0] | over[:, 1]
     if not crossing.any():
         return polygons
     chosen = np.flatnonzero(crossing)
