@@ -6,6 +6,7 @@ a resumed run continues with the very samples it would have had, and 0, 1 or man
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -167,12 +168,15 @@ def _loader(
         pin_memory=cuda,
         prefetch_factor=PREFETCH if count else None,
         persistent_workers=count > 0,
-        worker_init_fn=_one_thread,
+        worker_init_fn=_start_worker,
         # without its own generator a loader draws its base seed from the global one
         generator=torch.Generator(),
         **how,
     )
 
 
-def _one_thread(worker: int) -> None:
+def _start_worker(worker: int) -> None:
     torch.set_num_threads(1)
+    # a signal to the whole process group is the parent's to answer: it may want to save first, and it ends its workers
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

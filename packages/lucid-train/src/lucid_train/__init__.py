@@ -4,7 +4,9 @@ from lucid_train.auto import RunLength, resolve
 from lucid_train.callbacks import Interrupted, Observer, Progress
 from lucid_train.config import ConfigError, FitConfig, load_config, recipes
 from lucid_train.datamodule import DetectionDataModule, augment_policy
-from lucid_train.evaluate import evaluate, write_json
+from lucid_train.device import chosen_device
+from lucid_train.evaluate import default_split, evaluate
+from lucid_train.files import write_json
 from lucid_train.fingerprint import fingerprint
 from lucid_train.fit import FitResult, fit
 from lucid_train.module import DetectionLitModule
@@ -21,6 +23,8 @@ __all__ = [
     "Progress",
     "RunLength",
     "augment_policy",
+    "chosen_device",
+    "default_split",
     "evaluate",
     "find_run",
     "fingerprint",

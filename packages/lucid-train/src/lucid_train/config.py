@@ -29,7 +29,7 @@ class ConfigError(ValueError):
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class DataConfig(_Section):
@@ -107,7 +107,7 @@ class RunConfig(_Section):
 
     output: Path | None = None
     epochs: Annotated[int, Field(ge=1)] = 50
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     device: Device = "auto"
     devices: Annotated[int, Field(ge=1)] = 1
     precision: Precision = "32"
@@ -155,35 +155,53 @@ def recipes() -> tuple[str, ...]:
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
 
 
-def load_config(recipe: str | Path = "detect", overrides: Mapping[str, Any] | None = None) -> FitConfig:
-    """Return the configuration of a recipe with overrides applied.
+def load_config(
+    recipe: str | Path = "detect",
+    overrides: Mapping[str, Any] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> FitConfig:
+    """Return the configuration of a recipe with values replaced.
 
     Args:
         recipe: a packaged recipe's name (with or without ``.yaml``) or the path of a YAML file.
-        overrides: ``"section.key"`` to value; text is read as YAML, so ``"3"`` is a number.
+        overrides: ``"section.key"`` to value, taken as it is.
+        settings: ``"section.key"`` to text that is read as YAML, so ``"3"`` is a number; applied last.
 
     Raises:
         ConfigError: unknown recipe, unreadable YAML, unknown key or unusable value.
 
     Example:
-        >>> load_config("detect", {"run.epochs": "3"}).run.epochs
+        >>> load_config("detect", {"run.epochs": 3}, {"ema.enabled": "false"}).run.epochs
         3
     """
     text, source = _recipe_text(str(recipe))
-    try:
-        document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from error
+    document = _parsed(text, source) or {}
     if not isinstance(document, dict):
         raise ConfigError(f"{source}: expected a mapping of sections, got {type(document).__name__}")
     for dotted, value in (overrides or {}).items():
-        section, dot, key = dotted.partition(".")
-        if not dot or not key:
-            raise ConfigError(f"--set {dotted}: write it as section.key=value, for example run.epochs=50")
-        _reject_unknown(dotted, "--set")
-        inside = document.setdefault(section, {})
-        inside[key] = yaml.safe_load(value) if isinstance(value, str) else value
+        _put(document, dotted, value, source)
+    for dotted, words in (settings or {}).items():
+        _put(document, dotted, _parsed(words, f"--set {dotted}"), source)
     return parse_config(document, source)
+
+
+def _parsed(text: str, source: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from error
+
+
+def _put(document: dict[str, Any], dotted: str, value: object, source: str) -> None:
+    section, dot, key = dotted.partition(".")
+    if not dot or not key:
+        raise ConfigError(f"--set {dotted}: write it as section.key=value, for example run.epochs=50")
+    _reject_unknown(dotted, "--set")
+    if document.get(section) is None:
+        document[section] = {}
+    if not isinstance(document[section], dict):
+        raise ConfigError(f"{source}: section {section!r} must hold keys, got {document[section]!r}")
+    document[section][key] = value
 
 
 def parse_config(document: Mapping[str, Any], source: str) -> FitConfig:
@@ -192,6 +210,7 @@ def parse_config(document: Mapping[str, Any], source: str) -> FitConfig:
     Raises:
         ConfigError: one line naming ``source``, the key, the value and what was expected.
     """
+    document = {section: {} if values is None else values for section, values in document.items()}
     for section, values in document.items():
         _reject_unknown(str(section), source)
         for key in values if isinstance(values, Mapping) else ():
@@ -207,7 +226,10 @@ def parse_config(document: Mapping[str, Any], source: str) -> FitConfig:
 def _recipe_text(recipe: str) -> tuple[str, str]:
     path = Path(recipe)
     if path.is_file():
-        return path.read_text(encoding="utf-8"), str(path)
+        try:
+            return path.read_text(encoding="utf-8"), str(path)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path}: not a text file, so no recipe ({error.reason})") from error
     packaged = resources.files("lucid_train") / "recipes" / f"{recipe.removesuffix('.yaml')}.yaml"
     if path.name == recipe and packaged.is_file():
         return packaged.read_text(encoding="utf-8"), f"recipe {recipe}"

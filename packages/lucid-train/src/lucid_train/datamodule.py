@@ -1,6 +1,9 @@
 """The Lightning data module: catalogs, pipelines and loaders of one run."""
 
+import hashlib
+import logging
 from dataclasses import fields, replace
+from typing import Any
 
 import lightning
 
@@ -18,7 +21,10 @@ from lucid_data import (
     train_loader,
 )
 from lucid_train.config import AugmentConfig, FitConfig
+from lucid_train.splits import default_splits, missing_split
 from lucid_train.tasks import task_row
+
+log = logging.getLogger("lucid")
 
 
 class DetectionDataModule(lightning.LightningDataModule):
@@ -39,15 +45,13 @@ class DetectionDataModule(lightning.LightningDataModule):
         self.config = config
         train_split, val_split = choose_splits(config)
         self.train_catalog = self._open(train_split)
-        self.val_catalog = self._open(val_split)
-        check_same_classes(self.train_catalog, self.val_catalog)
+        self.val_catalog = self._open(val_split, like=self.train_catalog)
         self._train_loader: TrainLoader | None = None
 
-    def _open(self, split: str) -> Catalog:
-        assert self.config.data.path is not None
-        return open_catalog(
-            self.config.data.path, split, self.config.model.task, layout=self.config.data.layout
-        )
+    def _open(self, split: str, like: Catalog | None = None) -> Catalog:
+        data = self.config.data
+        assert data.path is not None
+        return open_catalog(data.path, split, self.config.model.task, layout=data.layout, like=like)
 
     @property
     def image_size(self) -> int:
@@ -105,23 +109,15 @@ def choose_splits(config: FitConfig) -> tuple[str, str]:
     if wanted_train and wanted_val:
         return wanted_train, wanted_val
     assert config.data.path is not None
-    splits = available_splits(config.data.path)
-    devkit = {"trainval", "test"} <= set(splits)
-    train = wanted_train or _first(("trainval", "train") if devkit else ("train",), splits)
-    val = wanted_val or _first(
-        ("test",) if devkit and train == "trainval" else ("val", "valid", "test"), splits
-    )
-    if train is None or val is None:
-        role = "training" if train is None else "validation"
-        raise ValueError(
-            f"{config.data.path}: no {role} split among {', '.join(splits) or 'none at all'}; "
-            f"name one with --set data.{'train' if train is None else 'val'}_split=NAME"
-        )
+    present = available_splits(config.data.path)
+    # whoever trains on a part of a devkit's trainval validates on the other part
+    train, val = default_splits(tuple(name for name in present if not wanted_train or name != "trainval"))
+    train, val = wanted_train or train, wanted_val or val
+    if train is None:
+        raise missing_split(config.data.path, "training", present, "--set data.train_split=NAME")
+    if val is None:
+        raise missing_split(config.data.path, "validation", present, "--set data.val_split=NAME")
     return train, val
-
-
-def _first(wanted: tuple[str, ...], present: tuple[str, ...]) -> str | None:
-    return next((name for name in wanted if name in present), None)
 
 
 def augment_policy(config: FitConfig) -> AugmentPolicy:
@@ -135,17 +131,28 @@ def augment_policy(config: FitConfig) -> AugmentPolicy:
     return replace(policy_for(config.model.size, config.model.task), **overrides)
 
 
-def check_same_classes(train: Catalog, val: Catalog) -> None:
-    """Raise ValueError where validation labels would not mean what training labels mean."""
-    if train.class_names == val.class_names:
-        return
-    only_train = sorted(set(train.class_names) - set(val.class_names))
-    only_val = sorted(set(val.class_names) - set(train.class_names))
-    if not only_train and not only_val:
-        raise ValueError(
-            f"{train.root}: splits {train.split} and {val.split} list the same classes in another order"
+def data_identity(catalog: Catalog) -> dict[str, Any]:
+    """Return what makes a training set the same set: class names, number of images, digest of their names."""
+    names = "\n".join(catalog.file_names)
+    return {
+        "classes": list(catalog.class_names),
+        "images": len(catalog),
+        "files": hashlib.sha256(names.encode()).hexdigest(),
+    }
+
+
+def tell_about(catalog: Catalog) -> None:
+    """Log what a reader left out and whether there is anything to learn."""
+    for what, count in catalog.dropped.items():
+        if count:
+            log.warning(
+                "%s, split %s: %d left out: %s (see `lucid data check`)",
+                catalog.root,
+                catalog.split,
+                count,
+                what,
+            )
+    if not any(len(catalog.targets(index)) for index in range(len(catalog))):
+        log.warning(
+            "%s, split %s has no objects at all: only background is learned", catalog.root, catalog.split
         )
-    raise ValueError(
-        f"{train.root}: the classes of {train.split} and {val.split} differ: "
-        f"only in {train.split}: {only_train or 'none'}; only in {val.split}: {only_val or 'none'}"
-    )

@@ -1,6 +1,5 @@
 """Scores a checkpoint on a split with the COCO protocol: the function behind ``lucid eval``."""
 
-import json
 import platform
 import time
 from collections.abc import Callable
@@ -12,7 +11,10 @@ import torch
 
 from lucid_data import Catalog, EvalPipeline, available_splits, eval_loader, open_catalog
 from lucid_models import Detector, describe, end_to_end, load, make_points, with_nms
+from lucid_train.device import chosen_device
+from lucid_train.files import write_json
 from lucid_train.results import ResultCollector
+from lucid_train.splits import default_splits, missing_split
 from lucid_train.tasks import task_row
 
 PathName = Literal["e2e", "nms", "both"]
@@ -27,7 +29,7 @@ def evaluate(
     limit: int = 0,
     batch: int | None = None,
     image_size: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     workers: int | None = None,
     predictions: str | Path | None = None,
     observer: Callable[[int, int], None] | None = None,
@@ -37,13 +39,13 @@ def evaluate(
     Args:
         checkpoint: a lucid checkpoint; it states task, size, classes and canvas.
         data: the data set's folder.
-        split: which split; ``None`` takes ``val``, ``valid`` or ``test``, whichever exists first.
+        split: which split; ``None`` takes the one that a fit validates on.
         path: ``e2e`` (one-to-one branch, no suppression), ``nms`` (one-to-many branch) or ``both``.
         limit: images to score, 0 for all.
         batch: images per step; ``None`` takes the task's.
         image_size: canvas side; ``None`` takes the checkpoint's.
         workers: loader processes; ``None`` chooses.
-        device: torch device.
+        device: ``cpu``, ``cuda``, ``mps``, or ``auto`` for the best one here.
         predictions: write the COCO results that were scored to this file (one per path: ``-nms`` is appended).
         observer: called with images done and images in all.
 
@@ -56,8 +58,11 @@ def evaluate(
     """
     if limit < 0:
         raise ValueError(f"limit = {limit}: give 0 for all images, or a positive number")
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch = {batch}: give a positive number")
+    device = chosen_device(device)
     header = describe(checkpoint)
-    canvas = image_size or header.image_size
+    canvas = header.image_size if image_size is None else image_size
     if canvas <= 0 or canvas % 32:
         raise ValueError(f"image size {canvas}: give a positive multiple of 32")
     detector = load(checkpoint).to(device).eval()
@@ -107,18 +112,16 @@ def evaluate(
 
 
 def default_split(data: Path) -> str:
-    """Return the split that is scored when none is named.
+    """Return the split that is scored when none is named: the one a fit validates on.
 
     Raises:
-        ValueError: the data set has neither val, valid nor test.
+        ValueError: the data set has none that could serve.
     """
-    splits = available_splits(data)
-    for name in ("val", "valid", "test"):
-        if name in splits:
-            return name
-    raise ValueError(
-        f"{data}: no val, valid or test split among {', '.join(splits) or 'none'}; name one with --split"
-    )
+    present = available_splits(data)
+    chosen = default_splits(present)[1]
+    if chosen is None:
+        raise missing_split(data, "validation", present, "--split NAME")
+    return chosen
 
 
 def require_same_classes(catalog: Catalog, detector: Detector) -> None:
@@ -137,11 +140,3 @@ def require_same_classes(catalog: Catalog, detector: Detector) -> None:
 def results_file(path: Path, name: str, count: int) -> Path:
     """Return the file of one path's results: the given one, with the path's name appended for a second path."""
     return path if count == 1 or name == "e2e" else path.with_name(f"{path.stem}-{name}{path.suffix}")
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Write JSON whole: the file appears by rename, and NaN is refused."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(document, allow_nan=False) + "\n", encoding="utf-8")
-    temporary.replace(path)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lucid_train.files import write_text
+
 
 def fingerprint(tree: object) -> str:
     """Return the SHA-256 hex digest of a nested structure of tensors and plain values.
@@ -33,9 +35,7 @@ def write_fingerprint(path: Path, parts: Mapping[str, object]) -> dict[str, str]
     """Write one digest per part and one of all parts together as JSON; return what was written."""
     digests = {name: fingerprint(part) for name, part in parts.items()}
     digests["all"] = fingerprint(digests)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, json.dumps(digests, indent=2) + "\n")
     return digests
 
 

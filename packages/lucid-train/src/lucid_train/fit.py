@@ -20,12 +20,22 @@ from lucid_train.callbacks import (
     Observe,
     Observer,
     ProgressiveWeight,
+    ValidateLast,
 )
 from lucid_train.config import FitConfig
-from lucid_train.datamodule import DetectionDataModule
+from lucid_train.datamodule import DetectionDataModule, data_identity, tell_about
+from lucid_train.device import check_hardware
+from lucid_train.files import write_text
 from lucid_train.fingerprint import write_fingerprint
 from lucid_train.module import DetectionLitModule
-from lucid_train.run_folder import find_run, new_run_folder, require_same, stored_config
+from lucid_train.run_folder import (
+    find_run,
+    forget_run,
+    new_run_folder,
+    require_same,
+    require_same_data,
+    stored_config,
+)
 from lucid_train.tasks import task_row
 
 log = logging.getLogger("lucid")
@@ -67,37 +77,48 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
         Interrupted: the run was stopped by a signal, after saving its state.
     """
     task_row(config.model.task)
+    check_hardware(config)
     data = DetectionDataModule(config)
     config = resolve(config, run_length(config, len(data.train_catalog)))
-    checkpoint: Path | None = None
-    if resume is None:
-        folder = new_run_folder(config)
-    else:
+    data.use(config)
+    identity = data_identity(data.train_catalog)
+    tell_about(data.train_catalog)
+    folder, checkpoint = None, None
+    if resume is not None:
         folder, checkpoint = find_run(config.run.output, resume)
         require_same(stored_config(folder), config)
         if checkpoint is None:
             log.warning("%s has no checkpoint yet: starting from its first step", folder)
-    config = config.updated(run={"output": folder})
-    data.use(config)
-    (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        else:
+            require_same_data(checkpoint, identity)
 
     # Unseeded generators have no part in a fit; this seeds the network's initial weights.
     lightning.seed_everything(config.run.seed, workers=False, verbose=False)
     module = build_module(config, data)
     transfer = initialise(module, config) if checkpoint is None else ""
+    if folder is None:
+        folder = new_run_folder(config)
+    # what a run is does not depend on where it lies: a stored configuration names no folder
+    write_text(folder / "config.yaml", config.updated(run={"output": None}).to_yaml())
     history = History(folder / "metrics.csv")
-    saver = Checkpoints(folder / "checkpoints", module.row.headline, config.run.checkpoint_steps)
+    steps = config.run.checkpoint_steps
+    saver = Checkpoints(folder / "checkpoints", module.row.headline, steps, extra={"data": identity})
     ema = EmaCallback(config.ema.decay or 0.9999, config.ema.tau or 2000.0) if config.ema.enabled else None
-    callbacks: list[Callback] = [LoaderEpoch(), ProgressiveWeight()]
+    callbacks: list[Callback] = [LoaderEpoch(), ValidateLast(), ProgressiveWeight()]
     callbacks += [ema] if ema else []
     callbacks += [history]
     callbacks += [Observe(observer)] if observer else []
     callbacks += [saver]
-    trainer = build_trainer(config, folder, callbacks)
-    with warnings.catch_warnings():
-        for silenced in _LIGHTNING_HINTS:
-            warnings.filterwarnings("ignore", message=silenced)
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    trainer = build_trainer(config, callbacks)
+    try:
+        with warnings.catch_warnings(), saver.catching_signals():
+            for silenced in _LIGHTNING_HINTS:
+                warnings.filterwarnings("ignore", message=silenced)
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    except Exception:
+        if trainer.global_step == 0 and resume is None:
+            forget_run(folder)
+        raise
     digests = None
     if config.run.fingerprint:
         digests = write_fingerprint(folder / "fingerprint.json", learned(trainer, module, ema, history))
@@ -145,7 +166,7 @@ def initialise(module: DetectionLitModule, config: FitConfig) -> str:
     return str(load_weights(module.detector, config.model.init))
 
 
-def build_trainer(config: FitConfig, folder: Path, callbacks: list[Callback]) -> lightning.Trainer:
+def build_trainer(config: FitConfig, callbacks: list[Callback]) -> lightning.Trainer:
     """Return the Lightning trainer of a run; checkpoints, logs and progress are the callbacks' business."""
     # every tensor here is written before it is read
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (no stub has it)
@@ -159,7 +180,6 @@ def build_trainer(config: FitConfig, folder: Path, callbacks: list[Callback]) ->
         accumulate_grad_batches=config.optimizer.accumulate,
         gradient_clip_val=config.optimizer.clip_norm,
         check_val_every_n_epoch=config.run.validate_every,
-        default_root_dir=folder,
         deterministic=True if config.run.device != "mps" else "warn",
         callbacks=callbacks,
         logger=False,

@@ -1,5 +1,6 @@
 """The Lightning module: one detector, its objective, its optimizer and its validation."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
 from lucid_train.results import ResultCollector
 from lucid_train.tasks import task_row
+
+log = logging.getLogger("lucid")
 
 
 class DetectionLitModule(lightning.LightningModule):
@@ -61,7 +64,8 @@ class DetectionLitModule(lightning.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Lay convolution weights out channels-last where that is faster (CPU and CUDA)."""
-        if self.device.type in ("cpu", "cuda"):
+        device = self.trainer.strategy.root_device if self._trainer is not None else self.device
+        if device.type in ("cpu", "cuda"):
             self.to(memory_format=torch.channels_last)
 
     def prepare_images(self, images: Tensor) -> Tensor:
@@ -138,7 +142,10 @@ class DetectionLitModule(lightning.LightningModule):
         if constant or epochs is None or epochs <= 0:
             return optimizer
         total = total_steps(self.trainer, epochs)
-        schedule = StepSchedule(total, round(total * settings.warmup_epochs / epochs), settings.final_factor)
+        warmup = round(total * settings.warmup_epochs / epochs)
+        if warmup > total - 1:
+            log.warning("optimizer.warmup_epochs = %s covers the run: no decay", settings.warmup_epochs)
+        schedule = StepSchedule(total, warmup, settings.final_factor)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": LambdaLR(optimizer, schedule), "interval": "step"},

@@ -1,7 +1,12 @@
 """The folder of a run: where it is, what it holds, and which configuration it belongs to."""
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from lucid_models import describe
 from lucid_train.config import ConfigError, FitConfig, load_config
 
 # Settings that may change between the parts of a run without changing what is learned.
@@ -56,17 +61,53 @@ def find_run(output: Path | None, resume: str, root: Path = Path("runs")) -> tup
         checkpoint = Path(resume)
         if not checkpoint.is_file():
             raise ConfigError(f"--resume {resume}: no such checkpoint; give its path, or 'last'")
-        return (output or checkpoint.resolve().parent.parent), checkpoint
+        folder = checkpoint.resolve().parent.parent
+        if not (folder / "config.yaml").is_file():
+            raise ConfigError(
+                f"--resume {resume}: it does not lie in a run's checkpoints folder; start from its weights with --init"
+            )
+        if output is not None and output.resolve() != folder:
+            raise ConfigError(
+                f"--resume {resume} continues the run in {folder}; leave --output {output} away"
+            )
+        return folder, checkpoint
     folder = output or max(
         (path.parent for path in root.glob("*/config.yaml")),
         key=lambda path: (path / "config.yaml").stat().st_mtime,
-        default=None,
+        default=root,
     )
-    if folder is None or not (folder / "config.yaml").is_file():
-        place = folder or root
-        raise ConfigError(f"--resume last: no run in {place}; name its folder with --output")
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"--resume last: no run in {folder}; name its folder with --output")
     checkpoint = folder / "checkpoints" / "last.ckpt"
     return folder, checkpoint if checkpoint.is_file() else None
+
+
+def forget_run(folder: Path) -> None:
+    """Take back a run that made no step: its configuration, and its folder when nothing else is in it."""
+    (folder / "config.yaml").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not empty: the rest is somebody's
+        folder.rmdir()
+
+
+def require_same_data(checkpoint: Path, identity: dict[str, Any]) -> None:
+    """Raise ConfigError where the training set is not the one that a checkpoint was trained on.
+
+    Raises:
+        ValueError: the file is no readable checkpoint.
+    """
+    describe(checkpoint)
+    stored = (
+        torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+        .get("lucid_train", {})
+        .get("data", {})
+    )
+    for key, what in (("classes", "classes"), ("images", "number of images"), ("files", "files")):
+        if key in stored and stored[key] != identity[key]:
+            detail = "" if key == "files" else f" ({identity[key]}, before {stored[key]})"
+            raise ConfigError(
+                f"the data set has other {what} than the run being resumed{detail}; "
+                f"start a new run with --init {checkpoint}"
+            )
 
 
 def stored_config(folder: Path) -> FitConfig:

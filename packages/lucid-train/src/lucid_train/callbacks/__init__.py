@@ -3,7 +3,7 @@
 from lucid_train.callbacks.checkpoints import Checkpoints, Interrupted
 from lucid_train.callbacks.ema import EmaCallback
 from lucid_train.callbacks.history import COLUMNS, History
-from lucid_train.callbacks.loader import LoaderEpoch
+from lucid_train.callbacks.loader import LoaderEpoch, ValidateLast
 from lucid_train.callbacks.observe import Observe, Observer, Progress
 from lucid_train.callbacks.progressive import ProgressiveWeight
 
@@ -18,4 +18,5 @@ __all__ = [
     "Observer",
     "Progress",
     "ProgressiveWeight",
+    "ValidateLast",
 ]

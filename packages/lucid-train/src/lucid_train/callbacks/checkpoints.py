@@ -1,40 +1,51 @@
-"""Writes last.ckpt and best.ckpt, atomically, and stops a run where it can be resumed exactly."""
+"""Writes last.ckpt and best.ckpt, and stops a run where it can be resumed exactly."""
 
-import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import lightning
-import torch
 from lightning.pytorch.callbacks import Callback
 
 from lucid_models import checkpoint_header
 from lucid_train.callbacks.ema import EmaCallback
+from lucid_train.files import publish, replace_durably
 from lucid_train.module import DetectionLitModule
 
 
 class Interrupted(Exception):
-    """The run stopped on a signal after writing a checkpoint that continues it exactly."""
+    """The run was stopped by a signal; ``checkpoint`` is where it continues from, None when nothing was saved."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        super().__init__(f"interrupted; continue with --resume last (state saved in {checkpoint})")
+    def __init__(self, message: str, checkpoint: Path | None = None) -> None:
+        super().__init__(message)
         self.checkpoint = checkpoint
 
 
 class Checkpoints(Callback):
-    """Saves after every epoch (validation included), and every ``every_steps`` steps when asked.
+    """Saves after every epoch (validation included), and every ``every_steps`` optimizer steps when asked.
 
-    SIGTERM and SIGINT end the run at the next batch boundary, after ``last.ckpt`` is written.
+    A stop request ends the run after the optimizer step at hand, with ``last.ckpt`` written. Nothing is ever saved
+    between the micro-batches of one step: their summed gradients are no part of a checkpoint.
+
+    Args:
+        folder: where the two files go.
+        headline: the metric that ranks epochs; higher is better.
+        every_steps: optimizer steps between saves inside an epoch.
+        extra: plain values that are stored under ``lucid_train`` in every checkpoint.
     """
 
-    def __init__(self, folder: Path, headline: str, every_steps: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, headline: str, every_steps: int | None = None, extra: dict[str, Any] | None = None
+    ) -> None:
         self.folder, self.headline, self.every_steps = folder, headline, every_steps
+        self.extra = extra or {}
         self.best_score: float | None = None
         self._stop = threading.Event()
-        self._previous: dict[int, Any] = {}
+        self._seen_step = 0
 
     @property
     def last(self) -> Path:
@@ -46,22 +57,34 @@ class Checkpoints(Callback):
         """The checkpoint with the highest headline metric."""
         return self.folder / "best.ckpt"
 
-    def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
-        """Take the stop signals over, in the main thread of a fit."""
-        if stage == "fit" and threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._request_stop)
-
-    def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
-        """Give the signals back."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous = {}
+    @contextmanager
+    def catching_signals(self) -> Iterator[None]:
+        """Turn SIGTERM and SIGINT into stop requests while the context lasts; main thread only, else do nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {
+            number: signal.signal(number, self._request_stop) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self._stop.is_set():
-            raise KeyboardInterrupt  # the second Ctrl-C does not wait
+        if number == signal.SIGINT and self._stop.is_set():  # the second Ctrl-C does not wait
+            saved = self.last if self.last.is_file() else None
+            where = f"continue from {saved} with --resume last" if saved else "nothing was saved yet"
+            raise Interrupted(f"interrupted at once; {where}", saved)
         self._stop.set()
+
+    def _stop_now(self) -> None:
+        raise Interrupted(f"interrupted; continue with --resume last (state saved in {self.last})", self.last)
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Remember where the run stands."""
+        self._seen_step = trainer.global_step
 
     def on_train_batch_end(
         self,
@@ -71,28 +94,26 @@ class Checkpoints(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Save inside an epoch: on a stop signal, and at the chosen interval."""
-        if batch_idx + 1 >= trainer.num_training_batches:
-            return  # validation is still part of this step; the epoch's end saves
-        due = self.every_steps is not None and trainer.global_step % self.every_steps == 0
+        """Save inside an epoch, after an optimizer step: on a stop request, and at the chosen interval."""
+        stepped = trainer.global_step != self._seen_step
+        self._seen_step = trainer.global_step
+        if not stepped or batch_idx + 1 >= trainer.num_training_batches:
+            return  # validation still belongs to an epoch's last step; the epoch's end saves
         stop = self._stop.is_set()
-        if due or stop:
-            self._save(trainer, self.last)
+        if stop or (self.every_steps is not None and trainer.global_step % self.every_steps == 0):
+            self._save(trainer, improved=False)
         if stop:
-            raise Interrupted(self.last)
+            self._stop_now()
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Save the finished epoch; keep a copy when it is the best so far."""
         score = trainer.callback_metrics.get(self.headline)
         improved = score is not None and (self.best_score is None or float(score) > self.best_score)
-        if improved:
-            assert score is not None
+        if improved and score is not None:
             self.best_score = float(score)
-        self._save(trainer, self.last)
-        if improved and trainer.is_global_zero:
-            publish(self.last, self.best)
+        self._save(trainer, improved)
         if self._stop.is_set() and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
-            raise Interrupted(self.last)
+            self._stop_now()
 
     def on_save_checkpoint(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, checkpoint: dict[str, Any]
@@ -104,14 +125,8 @@ class Checkpoints(Callback):
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, EmaCallback) and callback.average is not None:
                 weights |= callback.average.shadow
-        checkpoint["lucid"] = checkpoint_header(
-            pl_module.detector,
-            pl_module.image_size,
-            {
-                name: value.detach().clone(memory_format=torch.contiguous_format)
-                for name, value in weights.items()
-            },
-        )
+        checkpoint["lucid"] = checkpoint_header(pl_module.detector, pl_module.image_size, weights)
+        checkpoint["lucid_train"] = dict(self.extra)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best score so far."""
@@ -121,27 +136,11 @@ class Checkpoints(Callback):
         """Continue with the best score so far."""
         self.best_score = state_dict["best_score"]
 
-    def _save(self, trainer: lightning.Trainer, path: Path) -> None:
+    def _save(self, trainer: lightning.Trainer, improved: bool) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".tmp")
+        temporary = self.last.with_name(self.last.name + ".tmp")
         trainer.save_checkpoint(temporary)
-        if trainer.is_global_zero:
-            replace_durably(temporary, path)
-
-
-def publish(source: Path, target: Path) -> None:
-    """Make ``target`` a copy of ``source``: the old file or the new one is there at every moment."""
-    temporary = target.with_name(target.name + ".tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:  # a file system without hard links
-        temporary.write_bytes(source.read_bytes())
-    replace_durably(temporary, target)
-
-
-def replace_durably(temporary: Path, target: Path) -> None:
-    """Rename after the bytes have reached the disk, so that a crash leaves the previous file whole."""
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    os.replace(temporary, target)
+        if improved:
+            # best first: a crash in between repeats the epoch, and with it this step
+            publish(temporary, self.best)
+        replace_durably(temporary, self.last)

@@ -1,6 +1,8 @@
 """One row of numbers per epoch, and every step's loss: what metrics.csv and the fingerprint are made of."""
 
 import csv
+import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lucid_train.files import write_text
 from lucid_train.module import DetectionLitModule
 
 PARTS = ("loss", "o2m_box", "o2m_cls", "o2m_l1", "o2o_box", "o2o_cls", "o2o_l1")
@@ -51,6 +54,12 @@ class History(Callback):
         assert isinstance(pl_module, DetectionLitModule)
         parts = pl_module.latest_parts
         values = torch.stack([part.double() for part in parts.values()]).tolist()
+        if not math.isfinite(values[0]):
+            rate = float(trainer.optimizers[0].param_groups[0]["lr"])
+            raise ValueError(
+                f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}: the loss is {values[0]}; nothing of it "
+                f"was saved. Lower optimizer.lr (it is {rate:g} here) or use --precision 32, and resume or start again"
+            )
         images = len(batch.images)
         for name, value in zip(parts, values, strict=True):
             self._sums[name] = self._sums.get(name, 0.0) + value * images
@@ -99,9 +108,8 @@ class History(Callback):
 
 def write_table(path: Path, rows: list[dict[str, float]]) -> None:
     """Write the rows under stable column names; a cell is empty where an epoch has no such number."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, restval="", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-    temporary.replace(path)
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, stream.getvalue())

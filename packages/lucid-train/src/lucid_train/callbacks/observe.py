@@ -35,6 +35,7 @@ class Observe(Callback):
         self.observer = observer
         self._clock = time.perf_counter()
         self._speed: float | None = None
+        self._validated = False
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Start the stop-watch of an epoch."""
@@ -86,6 +87,10 @@ class Observe(Callback):
             )
         )
 
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Remember that this epoch has validation numbers of its own."""
+        self._validated = True
+
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Report the metrics of a finished epoch."""
         self.observer(
@@ -95,6 +100,11 @@ class Observe(Callback):
                 epochs=trainer.max_epochs or 0,
                 step=int(trainer.num_training_batches),
                 steps=int(trainer.num_training_batches),
-                metrics={name: float(value) for name, value in trainer.callback_metrics.items()},
+                metrics={
+                    name: float(value)
+                    for name, value in trainer.callback_metrics.items()
+                    if self._validated or not name.startswith("val/")
+                },
             )
         )
+        self._validated = False
