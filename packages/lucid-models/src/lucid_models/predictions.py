@@ -73,7 +73,7 @@ def to_predictions(
 ) -> list[Predictions]:
     """Return one `Predictions` per image of canvas detections (B, k, 6), sorted rows as decoders give them.
 
-    Rows that are padding, score below ``confidence`` or are not finite are dropped; boxes go through the
+    Rows that are padding, score at most ``confidence`` or are not finite are dropped; boxes go through the
     inverse of the image's letterbox and are clipped to the image.
 
     >>> import torch
@@ -83,7 +83,7 @@ def to_predictions(
     """
     results = []
     for rows, letterbox in zip(detections.float().cpu(), letterboxes, strict=True):
-        kept = rows[(rows[:, 4] > 0) & (rows[:, 4] >= confidence) & rows.isfinite().all(-1)]
+        kept = rows[(rows[:, 4] > 0) & (rows[:, 4].double() > confidence) & rows.isfinite().all(-1)]
         boxes = letterbox.inverse_boxes(kept[:, :4])
         results.append(
             Predictions(

@@ -45,9 +45,9 @@ class Predictor:
     """A folded detector that maps images to `Predictions`.
 
     ``detector`` is a `Detector` or the path of a checkpoint. ``image_size`` (pixels, a multiple of 32)
-    defaults to the detector's own. ``confidence`` drops weaker detections; ``path`` chooses the one-to-one
-    branch without suppression ("e2e") or the one-to-many branch with it ("nms"). Raises ValueError for
-    another path or a batch size below 1, and what `load` raises.
+    defaults to the detector's own. Detections that score at most ``confidence`` are dropped; ``path`` chooses
+    the one-to-one branch without suppression ("e2e") or the one-to-many branch with it ("nms"). Raises
+    ValueError for another path or a batch size below 1, and what `load` raises.
 
     >>> from lucid_models import build_detector
     >>> predictor = Predictor(build_detector("detect", "n", names=["a"]), image_size=64)
