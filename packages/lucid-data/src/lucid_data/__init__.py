@@ -30,6 +30,8 @@ from lucid_data.randomness import epoch_order
 from lucid_data.stats import Stats, stats
 from lucid_data.targets import Targets
 from lucid_data.tasks import Task
+from lucid_data.tiling.tile import TiledSplit, TileManifest, TileOptions, read_tile_manifest, tile
+from lucid_data.tiling.windows import tile_windows
 from lucid_data.unpack import UnpackLimits, unpack
 from lucid_data.workers import available_cpus, default_workers
 
@@ -60,6 +62,9 @@ __all__ = [
     "Targets",
     "Task",
     "Task1Detections",
+    "TileManifest",
+    "TileOptions",
+    "TiledSplit",
     "TrainLoader",
     "TrainPipeline",
     "UnpackLimits",
@@ -82,12 +87,15 @@ __all__ = [
     "policy_for",
     "read_image",
     "read_task1",
+    "read_tile_manifest",
     "score_coco",
     "score_dota",
     "score_rotated",
     "stats",
     "synthetic",
+    "tile",
     "tile_cores",
+    "tile_windows",
     "train_loader",
     "unpack",
     "write_task1",

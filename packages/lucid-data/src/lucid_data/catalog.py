@@ -199,6 +199,7 @@ def open_catalog(
     strict_labels: bool = False,
     dota_version: str | None = None,
     keypoint_offset: float = 0.5,
+    min_visible: float = 0.0,
 ) -> Catalog:
     """Return the ``split`` of the data set at ``path`` (a folder, a COCO JSON or a YOLO dataset file).
 
@@ -218,6 +219,7 @@ def open_catalog(
         dota_version: ``1.0``, ``1.5`` or ``2.0``, the class list; None chooses by the names found, and takes other
             names as a list of their own.
         keypoint_offset: added to labelled COCO keypoints; half a pixel takes an index to its pixel's centre.
+        min_visible: objects of a tile set of which a smaller fraction shows are left out and counted.
 
     Raises FileNotFoundError listing the places tried, ValueError for labels that cannot be understood, with file
     and line or annotation, OSError for an unreadable picture header.
@@ -233,7 +235,9 @@ def open_catalog(
     source = find_source(path, split, layout=layout, keypoints=needs.keypoints, rboxes=needs.rboxes)
     upright = _EXIF[source.layout] if exif is None else exif
     classes = Classes(like.class_names, like.category_ids) if like is not None else None
-    options = ReadOptions(upright, bad_image, classes, strict_labels, dota_version, keypoint_offset)
+    options = ReadOptions(
+        upright, bad_image, classes, strict_labels, dota_version, keypoint_offset, min_visible
+    )
     parsed = _READERS[source.layout](source, needs, options)
     if not keep_difficult:
         parsed = replace(parsed, records=parsed.records.without_difficult())

@@ -71,6 +71,9 @@ def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
             continue
         builder.image(image["file_name"], image["id"], size)
         for annotation in by_image[str(image["id"])]:
+            if options.min_visible and float(annotation.get("visible_fraction", 1.0)) < options.min_visible:
+                builder.dropped["object hardly visible on its tile"] += 1
+                continue
             _add(
                 builder,
                 annotation,

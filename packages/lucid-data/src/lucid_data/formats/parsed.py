@@ -61,6 +61,7 @@ class ReadOptions:
         like: a label space to reuse.
         strict_labels: a picture without a label file is an error (YOLO, DOTA).
         dota_version: which DOTA class list, or None to choose by the names found.
+        min_visible: COCO annotations whose ``visible_fraction`` is less are left out; tiles have it.
         keypoint_offset: added to labelled COCO keypoints, which are pixel indices.
     """
 
@@ -70,6 +71,7 @@ class ReadOptions:
     strict_labels: bool = False
     dota_version: str | None = None
     keypoint_offset: float = 0.5
+    min_visible: float = 0.0
 
 
 def read_sizes(paths: Sequence[Path], *, exif: bool, bad_image: BadImage) -> list[tuple[int, int] | None]:

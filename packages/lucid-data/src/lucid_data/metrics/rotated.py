@@ -135,8 +135,9 @@ def _matched(
         hard = truth.difficult[theirs].numpy()
         positives += int((~hard).sum())
         if mine.any():
-            objects = truth.rboxes[theirs].double() if len(truth.rboxes) else torch.zeros(0, 5).double()
-            iou = rotated_box_iou(rboxes[mine], objects).numpy()
+            iou = np.zeros((int(mine.sum()), 0))
+            if theirs.any():
+                iou = rotated_box_iou(rboxes[mine], truth.rboxes[theirs].double()).numpy()
             hit, counted = match_ranked(iou, hard, THRESHOLDS)
             scores.append(values[mine].double().numpy())
             hits.append(hit)

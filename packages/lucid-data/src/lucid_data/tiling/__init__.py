@@ -1,0 +1,1 @@
+"""Large pictures cut into tiles: windows, what they leave of each label, and the tile set with its manifest."""
