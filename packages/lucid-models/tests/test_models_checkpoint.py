@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,31 @@ def test_a_header_that_does_not_fit_is_refused_in_one_line(
     assert str(path) in one_line(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": "1"}, "schema '1'"),
+        ({"task": 1}, "'task' must be text, got 1"),
+        ({"size": None}, "'size' must be text, got None"),
+        ({"names": [1, 2, 3]}, "list of class names"),
+        ({"num_classes": 3.0}, "'num_classes' must be a whole number, got 3.0"),
+        ({"image_size": "x"}, "'image_size' must be a whole number, got 'x'"),
+        ({"image_size": True}, "'image_size' must be a whole number, got True"),
+        ({"image_size": -32}, "'image_size' must be positive, got -32"),
+        ({"num_keypoints": "17"}, "'num_keypoints' must be a whole number or None, got '17'"),
+    ],
+)
+def test_header_values_of_another_type_are_refused_in_one_line(
+    lively: Detector, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "x.ckpt"
+    torch.save(damaged(checkpoint_header(lively), **changes), path)
+    for read in (load, describe):
+        with pytest.raises(ValueError, match=message) as caught:
+            read(path)
+        assert str(path) in one_line(caught.value)
+
+
 def test_missing_header_keys_are_named(lively: Detector, tmp_path: Path) -> None:
     header = checkpoint_header(lively)
     del header["names"], header["weights"]
@@ -168,6 +194,16 @@ def test_a_truncated_checkpoint_is_refused(saved: Path) -> None:
     saved.write_bytes(saved.read_bytes()[: saved.stat().st_size // 2])
     with pytest.raises(ValueError, match="checkpoint"):
         load(saved)
+
+
+@pytest.mark.parametrize("read", [load, describe])
+def test_damage_inside_the_archive_is_named_with_the_file(
+    saved: Path, read: Callable[[Path], object]
+) -> None:
+    saved.write_bytes(saved.read_bytes().replace(b"backbone", b"back\xffone", 1))
+    with pytest.raises(ValueError, match="damaged") as caught:
+        read(saved)
+    assert str(saved) in one_line(caught.value)
 
 
 def test_other_torch_files_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ belong to the program that wrote it and are ignored.
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path
@@ -20,6 +20,17 @@ from torch import Tensor
 from lucid_models.detector import Detector, build_detector
 
 SCHEMA = 1
+
+# exact types: a truth value is no whole number here
+_PLAIN: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("task", (str,), "text"),
+    ("size", (str,), "text"),
+    ("num_classes", (int,), "a whole number"),
+    ("image_size", (int,), "a whole number"),
+    ("num_keypoints", (int, type(None)), "a whole number or None"),
+)
+# what reading damaged bytes ends in, besides the refusal to execute them
+_DAMAGE = (RuntimeError, EOFError, LookupError, ValueError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -132,20 +143,28 @@ def _read(path: str | PathLike[str], mmap: bool = False) -> tuple[CheckpointInfo
         found = re.search(r"GLOBAL (\S+)", str(error))
         what = found.group(1) if found else "objects that are neither tensors nor plain values"
         raise ValueError(f"{name} is refused: it would execute code while loading ({what})") from None
-    except (RuntimeError, EOFError, KeyError) as error:
-        raise ValueError(f"{name} is damaged or no checkpoint: {str(error).splitlines()[0]}") from None
+    except _DAMAGE as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{name} is damaged or no checkpoint: {reason}") from None
     header = content.get("lucid") if isinstance(content, dict) else None
     if not isinstance(header, dict):
         raise ValueError(f"{name} holds no entry 'lucid'; it was not written by this project")
     needed = [field.name for field in fields(CheckpointInfo)] + ["weights"]
     if missing := [key for key in needed if key not in header]:
         raise ValueError(f"{name}: entry 'lucid' lacks {', '.join(missing)}")
-    if header["schema"] != SCHEMA:
+    if type(header["schema"]) is not int or header["schema"] != SCHEMA:
         raise ValueError(f"{name} has schema {header['schema']!r}, this version reads {SCHEMA}")
     weights = header["weights"]
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ValueError(f"{name}: 'weights' must map names to tensors")
-    if not isinstance(header["names"], Sequence) or isinstance(header["names"], str):
-        raise ValueError(f"{name}: 'names' must be a list of class names, got {header['names']!r}")
+    names = header["names"]
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        raise ValueError(f"{name}: 'names' must be a list of class names, got {names!r}")
+    for key, kind, word in _PLAIN:
+        if type(header[key]) not in kind:
+            raise ValueError(f"{name}: {key!r} must be {word}, got {header[key]!r}")
+    for key in ("num_classes", "image_size"):
+        if header[key] < 1:
+            raise ValueError(f"{name}: {key!r} must be positive, got {header[key]}")
     values = {field.name: header[field.name] for field in fields(CheckpointInfo)}
-    return CheckpointInfo(**(values | {"names": tuple(header["names"])})), weights
+    return CheckpointInfo(**(values | {"names": tuple(names)})), weights
