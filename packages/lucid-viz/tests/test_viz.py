@@ -83,6 +83,15 @@ def test_predictions_at_or_below_the_confidence_are_left_out(axes):
     assert len(axes.patches) == 1
 
 
+@pytest.mark.parametrize("name", [r"price $\frac3$", "$x_1$", "a_b^c$"])
+def test_class_names_are_text_and_not_mathematics(axes, image, name, tmp_path):
+    show_image(axes, image)
+    draw_predictions(axes, found([10, 20, 30, 40], scores=[0.5], names=(name,)))
+    draw_ground_truth(axes, labels([10, 20, 30, 40]), names=[name])
+    save_figure(axes.figure, tmp_path / "drawn.png")
+    assert not any(text.get_parse_math() for text in axes.texts)
+
+
 def test_a_class_has_one_colour_in_every_drawing(axes):
     draw_ground_truth(axes, labels((0, 0, 9, 9), classes=[1]))
     draw_predictions(axes, found((0, 0, 9, 9), scores=[0.9], classes=[1]))
@@ -214,6 +223,23 @@ def test_metrics_tables_are_read_and_faults_named(tmp_path):
     columns = read_metrics(tmp_path)
     assert columns["epoch"] == [0, 1]
     assert math.isnan(columns["val/mAP"][0])
+
+
+@pytest.mark.parametrize("row", ["1,2,3", "1"])
+def test_a_ragged_metrics_table_is_named_with_its_line(tmp_path, row):
+    (tmp_path / "metrics.csv").write_text(f"epoch,val/mAP\n0,0.5\n{row}\n")
+    with pytest.raises(ValueError, match=r"metrics.csv:3: \d cells? under 2 column names") as caught:
+        read_metrics(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_picture_that_cannot_take_its_place_leaves_nothing(image, tmp_path):
+    (tmp_path / "taken.png").mkdir()
+    with pytest.raises(OSError, match=r"taken.png"):
+        save_image(image, tmp_path / "taken.png")
+    with pytest.raises(OSError, match=r"taken.png"):
+        save_figure(Figure(), tmp_path / "taken.png")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["taken.png"]
 
 
 def test_confidence_out_of_range_is_refused():

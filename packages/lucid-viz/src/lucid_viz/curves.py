@@ -26,20 +26,30 @@ def read_metrics(path: str | Path) -> dict[str, list[float]]:
 
     Raises:
         FileNotFoundError: no such table.
-        ValueError: a table without rows or with a cell that is no number.
+        ValueError: a table without rows, with a row of another length than its header, or with a cell that is no
+            number.
     """
     path = Path(path)
     path = path / "metrics.csv" if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no metrics table; give a run's folder or its metrics.csv")
     with path.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    if not rows:
+        reader = csv.reader(stream)
+        lines = [(reader.line_num, cells) for cells in reader if cells]
+    if len(lines) < 2:
         raise ValueError(f"{path}: no finished epoch yet")
+    (_, header), *rows = lines
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise ValueError(
+                f"{path}:{number}: {len(cells)} cells under {len(header)} column names; correct or remove the row"
+            )
     columns: dict[str, list[float]] = {}
-    for name in rows[0]:
+    for position, name in enumerate(header):
         try:
-            columns[name] = [float(row[name]) if row[name] not in ("", None) else math.nan for row in rows]
+            columns[name] = [
+                float(cells[position]) if cells[position] != "" else math.nan for _, cells in rows
+            ]
         except ValueError as error:
             raise ValueError(
                 f"{path}: column {name!r} holds something that is no number ({error})"

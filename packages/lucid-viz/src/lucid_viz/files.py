@@ -1,5 +1,7 @@
 """Pictures to disk: the suffix chooses the format, and a file appears when it is complete."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -19,9 +21,8 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 110) -> None:
     if suffix not in known:
         raise ValueError(f"{path}: unknown picture format {suffix!r}; use one of {', '.join(sorted(known))}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    figure.savefig(temporary, format=suffix, dpi=dpi)
-    temporary.replace(path)
+    with _whole(path) as temporary:
+        figure.savefig(temporary, format=suffix, dpi=dpi)
 
 
 def save_image(image: Tensor, path: str | Path) -> None:
@@ -35,7 +36,17 @@ def save_image(image: Tensor, path: str | Path) -> None:
     if path.suffix.lower() not in formats:
         raise ValueError(f"{path}: unknown image suffix {path.suffix!r}; use .jpg or .png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
     picture = Image.fromarray(image.permute(1, 2, 0).contiguous().cpu().numpy())
-    picture.save(temporary, format=formats[path.suffix.lower()], quality=92)
-    temporary.replace(path)
+    with _whole(path) as temporary:
+        picture.save(temporary, format=formats[path.suffix.lower()], quality=92)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Yield a name to write to; the file takes its place when the block ends, and is removed when it fails."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

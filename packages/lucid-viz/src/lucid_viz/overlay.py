@@ -197,4 +197,5 @@ def _text(ax: Axes, box: list[float], text: str, color: str, size: float) -> Non
         verticalalignment="bottom" if box[1] > 12 else "top",
         bbox={"facecolor": color, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
         clip_on=True,
+        parse_math=False,  # a class name is text, dollar signs and all
     )
