@@ -136,3 +136,34 @@ def test_a_ground_truth_document_is_made_from_the_labels(yolo_tree):
     assert annotation["bbox"] == [25, 15, 50, 10]
     assert annotation["area"] == 500
     assert document["categories"] == [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("kpt_shape: [x, 3]", r"kpt_shape must be \[points, 2\] or \[points, 3\], got \['x', 3\]"),
+        ("kpt_shape: 3", "kpt_shape must be"),
+        ("kpt_shape: [2.5, 3]", "kpt_shape must be"),
+        ("kpt_shape: [2, 3]\nflip_idx: [a, 1]", r"flip_idx must swap the 2 points in pairs, got \['a', 1\]"),
+        ("kpt_shape: [2, 3]\nflip_idx: 1", "flip_idx must swap"),
+        ("kpt_shape: [2, 3]\nflip_idx: [true, false]", "flip_idx must swap"),
+    ],
+)
+def test_malformed_keypoint_keys_are_named_with_the_file(yolo_tree, keys, words):
+    with pytest.raises(ValueError, match=f"data.yaml: {words}"):
+        open_catalog(yolo_tree("", keys=f"names: [a, b]\n{keys}"))
+
+
+def test_a_label_file_that_is_not_text_is_named(yolo_tree):
+    root = yolo_tree("")
+    (root / "labels" / "train" / "p.txt").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    with pytest.raises(ValueError, match=r"p.txt is not UTF-8 text"):
+        open_catalog(root)
+
+
+def test_a_split_list_that_is_not_text_is_named(yolo_tree):
+    root = yolo_tree("")
+    (root / "list.txt").write_bytes(b"\xff\xfe\x00")
+    (root / "data.yaml").write_text("train: list.txt\nnames: [a, b]\n")
+    with pytest.raises(ValueError, match=r"list.txt is not UTF-8 text"):
+        open_catalog(root)

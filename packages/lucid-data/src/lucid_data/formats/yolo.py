@@ -10,7 +10,7 @@ import yaml
 
 from lucid_data.formats.flip_pairs import keypoint_flip_pairs
 from lucid_data.formats.parsed import Parsed, ReadOptions, read_sizes
-from lucid_data.formats.yolo_rows import RowKind, read_rows
+from lucid_data.formats.yolo_rows import RowKind, read_rows, read_text
 from lucid_data.images import IMAGE_SUFFIXES
 from lucid_data.layout import SPLIT_SPELLINGS, Source, spellings
 from lucid_data.records import RecordsBuilder
@@ -148,7 +148,7 @@ def list_images(data: DatasetFile, source: Source) -> list[Path]:
         if place.is_dir():
             found += _in_folder(place)
         else:
-            lines = place.read_text(encoding="utf-8-sig").split("\n")
+            lines = read_text(place).split("\n")
             found += [_listed(line.strip(), place, data) for line in lines if line.strip()]
     if not found:
         raise FileNotFoundError(
@@ -193,16 +193,18 @@ def _keypoint_shape(content: dict[Any, Any], path: Path) -> tuple[int, int] | No
     shape = content.get("kpt_shape")
     if shape is None:
         return None
-    if not isinstance(shape, list) or len(shape) != 2 or shape[1] not in (2, 3) or shape[0] < 1:
+    whole = isinstance(shape, list) and all(type(number) is int for number in shape)
+    if not whole or len(shape) != 2 or shape[1] not in (2, 3) or shape[0] < 1:
         raise ValueError(f"{path}: kpt_shape must be [points, 2] or [points, 3], got {shape!r}")
-    return int(shape[0]), int(shape[1])
+    return shape[0], shape[1]
 
 
 def _flip_index(content: dict[Any, Any], shape: tuple[int, int] | None, path: Path) -> tuple[int, ...]:
     flip = content.get("flip_idx")
     if not flip or shape is None:
         return ()
-    if sorted(flip) != list(range(shape[0])) or any(flip[flip[i]] != i for i in range(shape[0])):
+    whole = isinstance(flip, list) and all(type(number) is int for number in flip)
+    if not whole or sorted(flip) != list(range(shape[0])) or any(flip[flip[i]] != i for i in range(shape[0])):
         raise ValueError(f"{path}: flip_idx must swap the {shape[0]} points in pairs, got {flip!r}")
     return tuple(flip)
 

@@ -91,11 +91,11 @@ def parse_row(line: str, kind: RowKind, classes: int, where: str) -> Row:
 def read_rows(path: Path, kind: RowKind, classes: int, size: tuple[int, int], builder: RecordsBuilder) -> int:
     """Add every row of ``path`` to ``builder`` in pixels of ``size`` (height, width); return how many repeated.
 
-    Blank lines are skipped. Raises RowError with file and 1-based line.
+    Blank lines are skipped. Raises RowError with file and 1-based line, ValueError for a file that is not text.
     """
     seen: set[Row] = set()
     repeated = 0
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         row = parse_row(line, kind, classes, f"{path}:{number}")
@@ -105,6 +105,14 @@ def read_rows(path: Path, kind: RowKind, classes: int, size: tuple[int, int], bu
         seen.add(row)
         _add(row, kind, size, builder)
     return repeated
+
+
+def read_text(path: Path) -> str:
+    """Return the UTF-8 text of ``path``, a byte-order mark allowed; ValueError names a file that is none."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text ({error}); export it again") from error
 
 
 def _add(row: Row, kind: RowKind, size: tuple[int, int], builder: RecordsBuilder) -> None:
