@@ -94,3 +94,18 @@ def test_unknown_words_are_refused_with_the_known_ones(coco_tree):
         open_catalog(root, bad_image="ignore")
     with pytest.raises(ValueError, match="min_side"):
         open_catalog(root, min_side=0)
+
+
+@pytest.mark.parametrize("missing", ["JPEGImages", "Annotations"])
+def test_a_voc_tree_without_one_of_its_folders_says_which(tmp_path, picture, missing):
+    picture(tmp_path / "JPEGImages" / "a.jpg")
+    (tmp_path / "Annotations").mkdir()
+    (tmp_path / "Annotations" / "a.xml").write_text("<annotation/>")
+    (tmp_path / "ImageSets" / "Main").mkdir(parents=True)
+    (tmp_path / "ImageSets" / "Main" / "train.txt").write_text("a\n")
+    (tmp_path / missing).rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        FileNotFoundError, match=f"train.txt names a Pascal VOC split, .* no folder {missing}$"
+    ):
+        open_catalog(tmp_path)
+    assert "train" not in available_splits(tmp_path)

@@ -26,6 +26,7 @@ WHOLE = "all"
 _IMAGE_FOLDERS = ("images", "JPEGImages", "imgs", "data", ".")
 _JSON_FORMS = ("instances_{s}", "instances_{s}2017", "{s}", "{s}2017", "annotations_{s}", "{s}_annotations")
 _WHOLE_JSONS = ("annotations.json", "instances.json", "_annotations.coco.json", "coco.json", "labels.json")
+_VOC_FOLDERS = ("JPEGImages", "Annotations")
 _QUAD_FOLDERS = ("labelTxt", "labelTxt-v1.0", "labelTxt-v1.5", "labelTxt-v2.0")
 _XML_FOLDERS = ("Annotations", "annotations", "annotations_voc", "xml")
 
@@ -102,6 +103,8 @@ def fitting_sources(
         ]
         if found:
             return found
+    if layout in (None, "voc"):
+        _require_voc_folders(root, split)
     there = available_splits(root)
     hint = f"; it has the splits {', '.join(there)}" if there else ""
     places = ", ".join(str(place.relative_to(root)) for place in dict.fromkeys(tried))
@@ -123,7 +126,7 @@ def available_splits(path: str | Path, task: str = "detect") -> tuple[str, ...]:
         split for split in SPLIT_SPELLINGS if any(s(root, split, points, []) for s in (_coco, _yolo, _voc))
     ]
     lists = root / "ImageSets" / "Main"
-    if (root / "Annotations").is_dir() and lists.is_dir():
+    if lists.is_dir() and all((root / name).is_dir() for name in _VOC_FOLDERS):
         names += [p.stem for p in sorted(lists.glob("*.txt")) if _is_plain_list(p)]
     if not names:
         names = [
@@ -213,13 +216,24 @@ def _yaml_splits(file: Path) -> tuple[str, ...]:
 
 
 def _voc(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
-    images, labels = root / "JPEGImages", root / "Annotations"
+    images, labels = (root / name for name in _VOC_FOLDERS)
     for s in spellings(split):
         listing = root / "ImageSets" / "Main" / f"{s}.txt"
         tried.append(listing)
         if listing.is_file() and labels.is_dir() and images.is_dir():
             return Source("voc", split, root, (images,), labels, listing)
     return None
+
+
+def _require_voc_folders(root: Path, split: str) -> None:
+    """Raise FileNotFoundError where a VOC list names the split but a folder it speaks of is not there."""
+    for s in spellings(split):
+        listing = root / "ImageSets" / "Main" / f"{s}.txt"
+        missing = [name for name in _VOC_FOLDERS if not (root / name).is_dir()]
+        if listing.is_file() and missing:
+            raise FileNotFoundError(
+                f"{listing} names a Pascal VOC split, but {root} has no folder {' and no folder '.join(missing)}"
+            )
 
 
 def _loose_coco(root: Path, split: str, keypoints: bool, tried: list[Path]) -> Source | None:
