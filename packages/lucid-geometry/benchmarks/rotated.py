@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,12 +59,11 @@ def oracle() -> ModuleType:
     return module
 
 
-def milliseconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def milliseconds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Return the median time of each call, all of them measured once per round after one call unmeasured."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for name in calls:
-        if rounds > 1:
-            calls[name]()
+    for call in calls.values():
+        call()
     for _ in range(rounds):
         for name, call in calls.items():
             start = time.perf_counter()
@@ -86,51 +85,37 @@ def torchvision_iou(a: Tensor, b: Tensor) -> Tensor:
     return torchvision_box_iou(a, b, fmt="cxcywhr")
 
 
-def shapely_iou(a: Tensor, b: Tensor, rectangles: Callable[[Tensor], np.ndarray]) -> np.ndarray:
-    """Return shapely's matrix."""
-    p, q = rectangles(a)[:, None], rectangles(b)[None, :]
-    overlap = shapely.area(shapely.intersection(p, q))
-    return overlap / (shapely.area(p) + shapely.area(q) - overlap)
-
-
 def pairwise(rounds: int, oracles: ModuleType) -> Table:
-    """Return times and errors on 1,000 x 1,000 float32 boxes."""
+    """Return times and errors on 1,000 x 1,000 float32 boxes, few of which overlap, and all."""
+    scenes = {"spread over 1024 px": 1024.0, "all within 8 px": 8.0}
+    return [row for scene in scenes.items() for row in pairwise_rows(*scene, rounds, oracles)]
 
-    def rectangles(r: Tensor) -> np.ndarray:
-        values = r.double().numpy()
-        return oracles.drawn(values, np.zeros((len(values), 2)))
 
-    table = []
-    for name, side in (("spread over an image of 1024 px", 1024.0), ("centres within 8 px", 8.0)):
-        a, b = boxes(1000, 1, side), boxes(1000, 2, side)
-        ta, tb = rboxes_to_torchvision(a), rboxes_to_torchvision(b)
-        da, db = rboxes_to_torchvision(a.double()), rboxes_to_torchvision(b.double())
-        slow: dict[str, float] = {}
-        expected: list[np.ndarray] = []
-        slow |= milliseconds({"shapely": lambda: expected.append(shapely_iou(a, b, rectangles))}, 1)
-        fast = milliseconds(
-            {
-                "lucid_geometry": lambda: rotated_box_iou(a, b),
-                "torchvision": lambda: torchvision_iou(ta, tb),
-                "torchvision float64": lambda: torchvision_iou(da, db),
-            },
-            rounds,
-        )
-        truth = torch.from_numpy(expected[0])
-        results = {
-            "lucid_geometry": rotated_box_iou(a, b),
-            "torchvision": torchvision_iou(ta, tb),
-            "torchvision float64": torchvision_iou(da, db),
-        }
-        share = (truth > 0).double().mean().item()
-        for method, taken in (fast | slow).items():
-            error = (results[method].double() - truth).abs().max().item() if method in results else None
-            table.append(
-                {"boxes": name, "overlapping pairs": f"{share:.1%}", "method": method}
-                | {"ms": round(taken, 1), "times lucid": round(taken / fast["lucid_geometry"], 2)}
-                | {"largest difference from shapely": f"{error:.1e}" if error is not None else ""}
-            )
-    return table
+def pairwise_rows(scene: str, side: float, rounds: int, oracles: ModuleType) -> Table:
+    """Return the rows of one scene."""
+    a, b = boxes(1000, 1, side), boxes(1000, 2, side)
+    degrees = [rboxes_to_torchvision(r) for r in (a, b)]
+    wide = [rboxes_to_torchvision(r.double()) for r in (a, b)]
+    p, q = (oracles.drawn(r.double().numpy(), np.zeros((1000, 2))) for r in (a, b))
+    calls = {
+        "lucid_geometry": lambda: rotated_box_iou(a, b),
+        "torchvision": lambda: torchvision_iou(*degrees),
+        "torchvision float64": lambda: torchvision_iou(*wide),
+    }
+    taken = milliseconds(calls, rounds)
+    start = time.perf_counter()
+    overlap = shapely.area(shapely.intersection(p[:, None], q[None, :]))
+    areas = shapely.area(p)[:, None] + shapely.area(q)[None, :]
+    truth = torch.from_numpy(overlap / (areas - overlap))
+    taken["shapely"] = (time.perf_counter() - start) * 1e3
+    errors = {name: f"{(call().double() - truth).abs().max().item():.1e}" for name, call in calls.items()}
+    share = f"{(truth > 0).double().mean().item():.1%}"
+    return [
+        {"boxes": scene, "pairs that overlap": share, "method": method, "ms": round(ms, 1)}
+        | {"ms / ms of lucid_geometry": round(ms / taken["lucid_geometry"], 2)}
+        | {"largest difference from shapely": errors.get(method, "")}
+        for method, ms in taken.items()
+    ]
 
 
 def near(count: int, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
@@ -161,7 +146,7 @@ def accuracy(count: int, oracles: ModuleType) -> Table:
     for name, (a, b) in near(count, 3).items():
         values: dict[str, np.ndarray] = {"lucid_geometry": aligned_rotated_box_iou(a, b).double().numpy()}
         for method, dtype in (("torchvision", torch.float32), ("torchvision float64", torch.float64)):
-            p, q = (rboxes_to_torchvision(r.to(dtype)).split(1) for r in (a, b))
+            p, q = (torch.split(rboxes_to_torchvision(r.to(dtype)), 1) for r in (a, b))
             each = [torchvision_iou(x, y) for x, y in zip(p, q, strict=True)]
             values[method] = torch.cat(each).flatten().double().numpy()
         x, y = a.double().numpy(), b.double().numpy()
@@ -180,41 +165,40 @@ def accuracy(count: int, oracles: ModuleType) -> Table:
 
 def suppression(rounds: int) -> Table:
     """Return times of rotated suppression of 5,000 boxes."""
+    g = torch.Generator().manual_seed(5)
+    jitter = torch.randn(5000, 5, generator=g) * torch.tensor([2.0, 2.0, 1.0, 1.0, 0.05])
+    scenes = {
+        "spread over 2048 px": boxes(5000, 4, 2048.0),
+        "20 around each of 250 objects": boxes(250, 6, 2048.0).repeat_interleave(20, 0) + jitter,
+    }
+    scores = torch.rand(5000, generator=g)
+    return [row for scene in scenes.items() for row in suppression_rows(*scene, scores, rounds)]
 
-    def greedy(matrix: Tensor, order: Tensor) -> Tensor:
-        over, alive, kept = matrix[order][:, order] > 0.5, torch.ones(len(order), dtype=torch.bool), []
+
+def suppression_rows(scene: str, candidates: Tensor, scores: Tensor, rounds: int) -> Table:
+    """Return the rows of one scene."""
+    degrees = rboxes_to_torchvision(candidates)
+
+    def greedy() -> Tensor:
+        order = torch.argsort(scores, descending=True, stable=True)
+        over = torchvision_iou(degrees[order], degrees[order]) > 0.5
+        alive, kept = torch.ones(len(order), dtype=torch.bool), []
         for i in range(len(order)):
             if alive[i]:
                 kept.append(i)
                 alive &= ~over[i]
         return order[torch.tensor(kept)]
 
-    table = []
-    spread = boxes(5000, 4, 2048.0)
-    g = torch.Generator().manual_seed(5)
-    jitter = torch.randn(5000, 5, generator=g) * torch.tensor([2.0, 2.0, 1.0, 1.0, 0.05])
-    clusters = boxes(250, 6, 2048.0).repeat_interleave(20, 0) + jitter
-    scores = torch.rand(5000, generator=g)
-    order = torch.argsort(scores, descending=True, stable=True)
-    for name, candidates in (("spread", spread), ("20 around each of 250 objects", clusters)):
-        theirs: list[Tensor] = []
-        degrees = rboxes_to_torchvision(candidates)
-        loop = milliseconds(
-            {"torchvision matrix, greedy loop": lambda d=degrees, t=theirs: t.append(  # type: ignore[misc]
-                greedy(torchvision_iou(d, d), order)
-            )},
-            1,
-        )
-        ours = milliseconds(
-            {"lucid_geometry": lambda c=candidates: rotated_nms(c, scores, 0.5)}, rounds  # type: ignore[misc]
-        )
-        kept = rotated_nms(candidates, scores, 0.5)
-        for method, taken in (ours | loop).items():
-            table.append(
-                {"boxes": name, "method": method, "ms": round(taken, 1), "kept": len(kept)}
-                | {"same boxes kept": torch.equal(kept, theirs[0])}
-            )
-    return table
+    taken = milliseconds({"lucid_geometry": lambda: rotated_nms(candidates, scores, 0.5)}, rounds)
+    start = time.perf_counter()
+    expected = greedy()
+    taken["torchvision matrix, greedy loop"] = (time.perf_counter() - start) * 1e3
+    kept = rotated_nms(candidates, scores, 0.5)
+    return [
+        {"boxes": scene, "method": method, "ms": round(ms, 1), "kept": len(kept)}
+        | {"same boxes kept": torch.equal(kept, expected)}
+        for method, ms in taken.items()
+    ]
 
 
 def clipping(rounds: int) -> Table:
@@ -239,7 +223,12 @@ def clipping(rounds: int) -> Table:
     together = refit_rings(clip_rings(rings, 1024, 1024), theta)
     equal = all(x.numpy().tobytes() == y.numpy().tobytes() for x, y in zip(alone, together, strict=True))
     return [
-        {"route": name, "ms": round(t, 2), "times faster": round(taken["one by one"] / t, 1), "bytes equal": equal}
+        {
+            "route": name,
+            "ms": round(t, 2),
+            "times faster": round(taken["one by one"] / t, 1),
+            "bytes equal": equal,
+        }
         for name, t in taken.items()
     ]
 
@@ -272,7 +261,9 @@ def markdown(table: Table) -> str:
 
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="torch threads")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of the fast measurements")
     parser.add_argument("--print-only", action="store_true", help="write nothing")

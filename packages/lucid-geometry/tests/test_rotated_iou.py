@@ -1,4 +1,5 @@
 import math
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -158,11 +159,16 @@ def test_batches_broadcast_and_empty_sets_are_fine(random_rboxes: Boxes) -> None
     assert rotated_box_iou(b, b[:0]).shape == (5, 0)
 
 
-def test_chunks_do_not_change_the_answer(random_rboxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("numbers", [5, 7, 35, 60])
+def test_chunks_do_not_change_the_answer(
+    random_rboxes: Boxes, monkeypatch: pytest.MonkeyPatch, numbers: int
+) -> None:
     a = random_rboxes(20)
     whole_answer = rotated_box_iou(a, a)
-    monkeypatch.setattr("lucid_geometry.rotated_iou._CHUNK", 7)
+    monkeypatch.setitem(sys.modules["lucid_geometry.rotated_iou"]._NUMBERS, "cpu", numbers)
     assert torch.equal(rotated_box_iou(a, a), whole_answer)
+    batch = a.reshape(4, 5, 5)
+    assert torch.equal(rotated_box_iou(batch, batch)[2], whole_answer[10:15, 10:15])
 
 
 def test_the_gradient_is_that_of_finite_differences(random_rboxes: Boxes) -> None:

@@ -7,17 +7,18 @@ one edge, so nothing has to decide which corner lies inside or where edges cross
 collinear boxes are no special cases, and rounding moves the result by rounding.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lucid_geometry._checks import require_rows, widest, working
-from lucid_geometry.rotated import rboxes_to_boxes
 
-# pairs worked on at once: temporaries stay in the second-level cache, and below the size torch splits over
-# threads, whose start would cost more than the arithmetic
-_CHUNK = 6144
+# numbers per temporary: on the CPU temporaries stay in the second-level cache, and below the size that torch
+# splits over threads, whose start would cost more than the arithmetic
+_NUMBERS = {"cpu": 30720}
+_NUMBERS_ELSEWHERE = 1 << 22
 
 
 def rotated_box_iou(a: Tensor, b: Tensor) -> Tensor:
@@ -39,19 +40,20 @@ def rotated_box_iou(a: Tensor, b: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         return aligned_rotated_box_iou(first.unsqueeze(-2), second.unsqueeze(-3))
     batch = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])  # type: ignore[no-untyped-call]
-    first, second = (boxes.expand(*batch, *boxes.shape[-2:]) for boxes in (first, second))
     rows, columns = first.shape[-2], second.shape[-2]
-    meet = _envelopes_meet(first, second)
-    rows, columns = meet.shape[-2:]
-    pairs = meet.flatten().nonzero().squeeze(-1)
-    i = torch.div(pairs, max(columns, 1), rounding_mode="floor")
-    j = pairs - columns * (i - torch.div(i, max(rows, 1), rounding_mode="floor"))
-    left, right = _planes(first.flatten(0, -2)), _planes(second.flatten(0, -2))
-    chunks = zip(torch.split(i, _CHUNK), torch.split(j, _CHUNK), strict=True)
-    values = [_iou(left.rows(p), right.rows(q)) for p, q in chunks]
+    first, second = (boxes.expand(*batch, -1, -1).flatten(0, -2) for boxes in (first, second))
+    left, right = _planes(first), _planes(second)
+    numbers = _NUMBERS.get(first.device.type, _NUMBERS_ELSEWHERE)
+    images = math.prod(batch)
+    a_sides = _sides(first, left).view(4, images, rows, 1)
+    b_sides = _sides(second, right).view(4, images, 1, columns)
+    i, j = _near(a_sides, b_sides, numbers)
+    # the largest temporaries hold five numbers per pair
+    chunks = zip(torch.split(i, numbers // 5), torch.split(j, numbers // 5), strict=True)
+    values = torch.cat([_iou(left.rows(p), right.rows(q)) for p, q in chunks])
     dtype = torch.promote_types(first.dtype, second.dtype)
-    result = torch.zeros(meet.numel(), dtype=dtype, device=first.device)
-    return result.index_put((pairs,), torch.cat(values).to(dtype)).view(meet.shape)
+    result = torch.zeros(len(first), columns, dtype=dtype, device=first.device)
+    return result.index_put((i, j % max(columns, 1)), values.to(dtype)).view(*batch, rows, columns)
 
 
 def aligned_rotated_box_iou(a: Tensor, b: Tensor) -> Tensor:
@@ -139,17 +141,30 @@ def _shared(x: Tensor, y: Tensor, ux: Tensor, uy: Tensor, vx: Tensor, vy: Tensor
 
 
 @torch.no_grad()
-def _envelopes_meet(a: Tensor, b: Tensor) -> Tensor:
-    """Return (..., N, M) bool: False only where boxes (..., N, 5) and (..., M, 5) cannot overlap."""
-    sides = []
-    for rboxes in (a, b):
-        x1, y1, x2, y2 = rboxes_to_boxes(rboxes).unbind(-1)
-        # widened by some units in the last place, so that rounding never hides an overlap
-        margin = 8 * torch.finfo(x1.dtype).eps
-        wide, high = margin * (x1.abs() + x2.abs()), margin * (y1.abs() + y2.abs())
-        # comparisons with NaN are false: a box that is none meets nothing
-        x1 = torch.where(_usable(rboxes), x1, torch.nan)
-        sides.append((x1 - wide, y1 - high, x2 + wide, y2 + high))
-    ax1, ay1, ax2, ay2 = (side.unsqueeze(-1) for side in sides[0])
-    bx1, by1, bx2, by2 = (side.unsqueeze(-2) for side in sides[1])
-    return (ax1 <= bx2).logical_and_(bx1 <= ax2).logical_and_(ay1 <= by2).logical_and_(by1 <= ay2)
+def _sides(rboxes: Tensor, planes: _Planes) -> Tensor:
+    """Return (4, N) x1, y1, x2, y2 of envelopes in float32, widened so that rounding hides no overlap."""
+    cos, sin = planes.cos.abs() / 2, planes.sin.abs() / 2
+    reach_x, reach_y = planes.w * cos + planes.h * sin, planes.w * sin + planes.h * cos
+    margin = 8 * torch.finfo(torch.float32).eps
+    reach_x = reach_x + margin * (planes.x.abs() + reach_x)
+    reach_y = reach_y + margin * (planes.y.abs() + reach_y)
+    # comparisons with NaN are false: a box that is none meets nothing
+    reach_x = torch.where(_usable(rboxes), reach_x, torch.nan)
+    sides = (planes.x - reach_x, planes.y - reach_y, planes.x + reach_x, planes.y + reach_y)
+    return torch.stack(sides).float()
+
+
+def _near(a: Tensor, b: Tensor, numbers: int) -> tuple[Tensor, Tensor]:
+    """Return the rows, among all B N and B M boxes, of pairs whose sides (4, B, N, 1) and (4, B, 1, M) meet."""
+    batch, rows, columns = a.shape[1], a.shape[2], b.shape[3]
+    images, lines = max(numbers // max(rows * columns, 1), 1), max(numbers // max(columns, 1), 1)
+    left, right = [], []
+    for image in range(0, max(batch, 1), images):
+        bx1, by1, bx2, by2 = b[:, image : image + images]
+        for line in range(0, max(rows, 1), lines):
+            ax1, ay1, ax2, ay2 = a[:, image : image + images, line : line + lines]
+            meet = (ax1 <= bx2).logical_and_(bx1 <= ax2).logical_and_(ay1 <= by2).logical_and_(by1 <= ay2)
+            k, i, j = meet.nonzero(as_tuple=True)
+            left.append((k + image) * rows + (i + line))
+            right.append((k + image) * columns + j)
+    return torch.cat(left), torch.cat(right)
