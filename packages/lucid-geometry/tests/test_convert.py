@@ -66,3 +66,22 @@ def test_dota_lists_corners_clockwise_on_screen() -> None:
 def test_a_wrong_number_of_columns_is_refused() -> None:
     with pytest.raises(ValueError, match=r"corners must have shape \(..., 8\)"):
         dota_to_rboxes(torch.zeros(1, 6))
+
+
+@pytest.mark.parametrize(("width", "height"), [(40.0, 10.0), (40.0, 39.0), (10.0, 40.0), (20.0, 20.0)])
+def test_eight_points_come_back_as_the_same_box_at_every_degree(width: float, height: float) -> None:
+    degrees = torch.arange(-360, 360, dtype=torch.float64)
+    sides = torch.tensor([50.0, 60.0, width, height], dtype=torch.float64).expand(len(degrees), 4)
+    boxes = torch.cat((sides, torch.deg2rad(degrees).unsqueeze(1)), 1)
+    back = dota_to_rboxes(rboxes_to_dota(boxes))
+    torch.testing.assert_close(rboxes_to_polygons(back).mean(1), boxes[:, :2])
+    torch.testing.assert_close(back[:, 2:4], canonicalize_rboxes(boxes)[:, 2:4])
+    # the same four corners; a square has no longer side to start from
+    gaps = torch.cdist(rboxes_to_polygons(back), rboxes_to_polygons(boxes)).min(-1).values
+    assert gaps.max() < 1e-9
+
+
+def test_156_degrees_stay_156_degrees() -> None:
+    box = torch.tensor([10.0, 10.0, 8.0, 4.0, math.radians(156)], dtype=torch.float64)
+    turned = dota_to_rboxes(rboxes_to_dota(box))
+    assert math.degrees(turned[4].item()) % 180 == pytest.approx(156)

@@ -45,6 +45,24 @@ def test_canonical_form_is_in_range_and_exactly_idempotent(
     assert torch.equal(canonicalize_rboxes(once), once)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_million_canonical_forms_are_idempotent_bit_for_bit(dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(0)
+    values = torch.rand(1_000_000, 5, generator=g, dtype=torch.float64) * torch.tensor([1.0, 1, 30, 30, 40])
+    values[:, 4] -= 20
+    values[::7, 2] = values[::7, 3]
+    ends = (torch.arange(1000) % 17 - 8) * (math.pi / 4)
+    values[:1000, 4] = ends
+    boxes = values.to(dtype)
+    boxes[1000:2000, 4] = torch.nextafter(ends.to(dtype), torch.tensor(99.0, dtype=dtype))
+    boxes[2000:3000, 4] = torch.nextafter(ends.to(dtype), torch.tensor(-99.0, dtype=dtype))
+    once = canonicalize_rboxes(boxes)
+    assert torch.equal(canonicalize_rboxes(once), once)
+    low, high = (torch.tensor(k * math.pi / 4, dtype=dtype) for k in (-1, 3))
+    assert ((once[:, 4] >= low) & (once[:, 4] < high)).all()
+    assert (once[once[:, 2] == once[:, 3], 4] < -low).all()
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -162,6 +180,20 @@ def test_mirrors_and_turns_move_the_corners_as_points(
     boxes = random_rboxes(40)
     a, b = points.polygons(rboxes_to_polygons(boxes)), rboxes_to_polygons(move(boxes))
     assert torch.cdist(a, b).min(-1).values.max() < 1e-9
+
+
+@pytest.mark.parametrize("side", [63.0, 64.0])
+@pytest.mark.parametrize("flip", [flip_rboxes_horizontal, flip_rboxes_vertical])
+def test_a_mirror_twice_is_none_and_mirrors_the_envelope(
+    flip: Callable[[Tensor, float], Tensor], side: float, random_rboxes: Callable[..., Tensor]
+) -> None:
+    boxes = canonicalize_rboxes(random_rboxes(60))
+    torch.testing.assert_close(flip(flip(boxes, side), side), boxes)
+    x1, y1, x2, y2 = rboxes_to_boxes(boxes).unbind(1)
+    mirrored = (
+        (side - x2, y1, side - x1, y2) if flip is flip_rboxes_horizontal else (x1, side - y2, x2, side - y1)
+    )
+    torch.testing.assert_close(rboxes_to_boxes(flip(boxes, side)), torch.stack(mirrored, 1))
 
 
 def test_area_does_not_care_about_winding_or_distance() -> None:
