@@ -6,7 +6,7 @@ import pytest
 import torch
 from pycocotools.coco import COCO
 
-from lucid_data import open_catalog
+from lucid_data import open_catalog, score_coco
 from lucid_data.raster import fill_rings
 
 RING = [10.0, 10.0, 20.0, 10.0, 20.0, 30.0]
@@ -255,3 +255,60 @@ def test_a_catalogue_survives_pickling(coco_tree):
     again = pickle.loads(pickle.dumps(catalog))
     assert again.file_names == catalog.file_names
     assert torch.equal(again.targets(1).boxes, catalog.targets(1).boxes)
+
+
+@pytest.mark.parametrize("key", ["images", "annotations", "categories"])
+def test_entries_that_are_not_objects_are_named_with_file_and_place(coco_tree, key):
+    file = coco_tree([row()]) / "annotations" / "instances_train.json"
+    document = json.loads(file.read_text())
+    document[key].insert(1, "x")
+    file.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=rf"instances_train.json, {key}\[1\]: must be an object, got 'x'"):
+        open_catalog(file.parent.parent)
+
+
+@pytest.mark.parametrize("area", ["x", [1], float("nan")])
+def test_an_area_that_is_no_number_is_named_with_its_annotation(coco_tree, area):
+    with pytest.raises(ValueError, match=r"instances_train.json, annotation 1: area must"):
+        open_catalog(coco_tree([row(area=area)]))
+
+
+@pytest.mark.parametrize("image", [{"file_name": 3}, {"id": None}, {"height": "x"}, {"width": float("nan")}])
+def test_a_defective_image_entry_is_named_with_its_file(coco_tree, image):
+    with pytest.raises(ValueError, match=r"instances_train.json"):
+        open_catalog(coco_tree([row()], **image))
+
+
+@pytest.mark.parametrize("written", [7, "7", 7.0])
+def test_what_is_trained_on_is_what_is_scored(coco_tree, written):
+    nan = float("nan")
+    annotations = [row(1, image=written, category="5"), row(2, bbox=(nan, 0, 5, 5)), row(3, image=99)]
+    catalog = open_catalog(coco_tree(annotations))
+    document = catalog.to_coco()
+    assert [one["id"] for one in document["annotations"]] == [1]
+    results = [{"image_id": 7, "category_id": 5, "bbox": [10, 10, 10, 20], "score": 0.9}]
+    report = score_coco(document, results)
+    assert (report["map"], report.ground_truths) == (pytest.approx(1), len(catalog.targets(1)))
+
+
+def test_image_ids_that_differ_only_in_type_are_refused(coco_tree):
+    file = coco_tree([row()]) / "annotations" / "instances_train.json"
+    document = json.loads(file.read_text())
+    document["images"][1]["id"] = "7"
+    file.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"image ids 7 and '7' cannot be told apart"):
+        open_catalog(file.parent.parent)
+
+
+@pytest.mark.parametrize("kind", [float, str])
+def test_image_ids_of_another_type_are_scored_as_they_are_read(coco_tree, kind):
+    file = coco_tree([row(1, image=7)]) / "annotations" / "instances_train.json"
+    document = json.loads(file.read_text())
+    for image in document["images"]:
+        image["id"] = kind(image["id"])
+    file.write_text(json.dumps(document))
+    catalog = open_catalog(file.parent.parent)
+    number = next(i for i in range(2) if len(catalog.targets(i)))
+    box = {"category_id": 5, "bbox": [10, 10, 10, 20], "score": 0.9}
+    report = score_coco(catalog.to_coco(), [box | {"image_id": catalog.image_ids[number]}])
+    assert report["map"] == pytest.approx(1)

@@ -228,3 +228,42 @@ def test_matching_by_mutual_bests_equals_the_greedy_definition():
         iou += [[generator.random() for _ in iou[0]] for _ in range(generator.randint(0, 5))]
         rows, columns = _match(torch.tensor(iou, dtype=torch.float64), 0.45)
         assert set(zip(rows.tolist(), columns.tolist(), strict=True)) == greedy(iou, 0.45)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"bbox": [float("nan"), 0, 4, 4]}, "annotation 1 of image 1: bbox .* is not finite"),
+        ({"bbox": [0, 0, float("inf"), 4]}, "annotation 1 of image 1: bbox .* is not finite"),
+        ({"bbox": [0, 0, 4]}, "annotation 1 of image 1: bbox must hold 4 numbers"),
+        ({"area": "x"}, "annotation 1 of image 1: area must hold 1 numbers"),
+        ({"area": float("nan")}, "annotation 1 of image 1: area must be finite"),
+    ],
+)
+def test_a_labelled_box_that_cannot_be_scored_is_refused_with_its_annotation(changes, words):
+    with pytest.raises(ValueError, match=words):
+        score_coco(truth((1, BOX), **changes), [found(1, BOX)])
+
+
+@pytest.mark.parametrize("image", [1, "1", 1.0])
+@pytest.mark.parametrize("theirs", [1, "1", 1.0])
+@pytest.mark.parametrize("detected", [1, "1"])
+def test_ids_written_as_numbers_and_as_text_are_the_same(image, theirs, detected):
+    document = truth((1, BOX), image_id=theirs, category_id=theirs)
+    document["images"][0]["id"] = document["categories"][0]["id"] = image
+    results = [found(detected, BOX) | {"image_id": detected}]
+    report = score_coco(document, results)
+    assert (report["map"], report.per_class["a"].ground_truths) == (pytest.approx(1), 1)
+
+
+def test_images_that_differ_only_in_the_type_of_their_id_are_refused():
+    document = truth((1, BOX))
+    document["images"].append({"id": "1", "height": 100, "width": 100})
+    with pytest.raises(ValueError, match="renumber the images"):
+        score_coco(document, [found(1, BOX)])
+
+
+def test_numbers_written_as_text_are_read_as_readers_read_them():
+    document = truth((1, BOX), area="400")
+    document["annotations"][0]["bbox"] = [str(v) for v in BOX]
+    assert score_coco(document, [found(1, BOX)])["map"] == pytest.approx(1)

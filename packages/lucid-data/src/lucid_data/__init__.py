@@ -5,6 +5,7 @@ from lucid_data.batch import Batch, collate
 from lucid_data.catalog import Catalog, open_catalog
 from lucid_data.check import check
 from lucid_data.convert import Conversion, convert
+from lucid_data.device_color import jitter_batch
 from lucid_data.doctor.findings import Finding
 from lucid_data.download import Downloaded, download_coco, download_manifest, fetch
 from lucid_data.images import IMAGE_SUFFIXES, image_size, read_image
@@ -24,6 +25,7 @@ from lucid_data.metrics.errors import ErrorSplit, error_split
 from lucid_data.metrics.report import ClassScore, CocoReport, Curves
 from lucid_data.metrics.rotated import RotatedReport, score_rotated
 from lucid_data.metrics.tile_merge import MergedImage, merge_tiles, tile_cores
+from lucid_data.picture_cache import PictureCache, cache_pictures
 from lucid_data.pipeline import EvalPipeline, Sample, TrainPipeline
 from lucid_data.policy import NO_AUGMENTATION, AugmentPolicy, policy_for
 from lucid_data.randomness import epoch_order
@@ -56,6 +58,7 @@ __all__ = [
     "Finding",
     "Layout",
     "MergedImage",
+    "PictureCache",
     "RotatedReport",
     "Sample",
     "Stats",
@@ -70,6 +73,7 @@ __all__ = [
     "UnpackLimits",
     "available_cpus",
     "available_splits",
+    "cache_pictures",
     "check",
     "collate",
     "confusion_matrix",
@@ -82,6 +86,7 @@ __all__ = [
     "eval_loader",
     "fetch",
     "image_size",
+    "jitter_batch",
     "merge_tiles",
     "open_catalog",
     "policy_for",

@@ -29,6 +29,7 @@ class Batch:
         sizes: (B, 2) int64 original height and width.
         masks: (B, N, S / 4, S / 4) bool for segment, or None.
         mask_ok: (B, N) bool, which instances have a mask to learn, or None; the others weigh nothing in mask losses.
+        color: (B, 3) float64 gains for ``jitter_batch``, or None when colour is done.
     """
 
     images: Tensor
@@ -41,6 +42,7 @@ class Batch:
     sizes: Tensor
     masks: Tensor | None = None
     mask_ok: Tensor | None = None
+    color: Tensor | None = None
 
     def __len__(self) -> int:
         return self.images.shape[0]
@@ -68,6 +70,7 @@ class Batch:
             sizes=move(self.sizes),
             masks=maybe(self.masks),
             mask_ok=maybe(self.mask_ok),
+            color=maybe(self.color),
         )
 
 
@@ -92,6 +95,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
     masks = [sample.masks for sample in samples if sample.masks is not None]
     if len(masks) not in (0, len(samples)):
         raise ValueError(f"only {len(masks)} of {len(samples)} samples have masks; a batch has one task")
+    gains = [sample.color for sample in samples if sample.color is not None]
     points = max(t.keypoints.shape[1] for t in targets)
     return Batch(
         images=torch.stack([sample.image for sample in samples]),
@@ -106,6 +110,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
         sizes=torch.tensor([sample.size for sample in samples]),
         masks=_padded(masks, (most, *masks[0].shape[1:])) if masks else None,
         mask_ok=_padded([t.mask_ok for t in targets], (most,)) if masks else None,
+        color=torch.tensor(gains, dtype=torch.float64) if gains else None,
     )
 
 

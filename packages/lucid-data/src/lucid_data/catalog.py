@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from lucid_data.formats.coco import load_document, read_coco
+from lucid_data.formats.coco import has_finite_box, id_key, load_document, read_coco
 from lucid_data.formats.dota import read_dota
 from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions
 from lucid_data.formats.voc import read_voc
@@ -143,15 +143,17 @@ class Catalog:
     def to_coco(self) -> dict[str, Any]:
         """Return a COCO ground-truth document of exactly these images.
 
-        For a COCO source it is the file's own content, untouched but for images left out at load. Otherwise
-        ids count from 1 in index order, outlines, points and oriented boxes included, and ``iscrowd`` is 0.
+        For a COCO source it is the file's own content, untouched but for what was left out at load: unreadable
+        images, annotations of unknown ones and boxes that are not finite. Otherwise ids count from 1 in index order,
+        outlines, points and oriented boxes included, and ``iscrowd`` is 0.
         """
         if self.layout == "coco":
             document = load_document(self.source.labels)
-            if len(document["images"]) != len(self):
-                kept = {str(i) for i in self.image_ids}
-                document["images"] = [i for i in document["images"] if str(i["id"]) in kept]
-                document["annotations"] = [a for a in document["annotations"] if str(a["image_id"]) in kept]
+            kept = {id_key(i) for i in self.image_ids}
+            document["images"] = [i for i in document["images"] if id_key(i["id"]) in kept]
+            document["annotations"] = [
+                a for a in document["annotations"] if id_key(a.get("image_id")) in kept and has_finite_box(a)
+            ]
             return document
         points = {"keypoints": list(self.keypoint_names)} if self.keypoint_names else {}
         names = zip(self.category_ids, self.class_names, strict=True)

@@ -83,10 +83,16 @@ class TrainLoader:
 
     ``set_epoch`` chooses the epoch of the next iteration; left alone, epochs follow one another. ``state_dict``
     states the epoch and how many of its batches were handed out; a loader that loads it goes on from there.
+
+    With ``epoch_prefetch`` the workers begin the next epoch when the last batch of one has been fetched, before it is
+    handed out. Its order depends on the epoch alone, so an early start that is not used, because another epoch is
+    chosen or the run ends, loses nothing. An early start that fails surfaces when that epoch is asked for.
     """
 
-    def __init__(self, loader: DataLoader[Any], batches: EpochBatches) -> None:
+    def __init__(self, loader: DataLoader[Any], batches: EpochBatches, epoch_prefetch: bool = False) -> None:
         self._loader, self._batches = loader, batches
+        self._prefetch = epoch_prefetch and loader.num_workers > 0
+        self._ready: tuple[int, Iterator[Batch]] | None = None
         self._next_epoch = self._next_batch = 0
         self._epoch = self._done = 0
 
@@ -101,13 +107,31 @@ class TrainLoader:
     def __iter__(self) -> Iterator[Batch]:
         self._epoch, self._done = self._next_epoch, self._next_batch
         self._next_batch = 0
-        self._batches.epoch, self._batches.first_batch = self._epoch, self._done
-        for batch in self._loader:
+        for batch in self._started():
             self._done += 1
             if self._done == len(self):
                 self._next_epoch = self._epoch = self._epoch + 1
                 self._done = 0
+                if self._prefetch:
+                    self._start_next()
+                    # persistent workers have one iterator, which stands at the next epoch now
+                    yield batch
+                    return
             yield batch
+
+    def _started(self) -> Iterator[Batch]:
+        ready, self._ready = self._ready, None
+        if ready is not None and ready[0] == self._epoch and self._done == 0:
+            return ready[1]
+        self._batches.epoch, self._batches.first_batch = self._epoch, self._done
+        return iter(self._loader)
+
+    def _start_next(self) -> None:
+        self._batches.epoch, self._batches.first_batch = self._epoch, 0
+        try:
+            self._ready = (self._epoch, iter(self._loader))
+        except (RuntimeError, OSError) as error:
+            self._ready = (self._epoch, _failing(error))
 
     def state_dict(self) -> dict[str, int]:
         """Return ``{"epoch": e, "batch": k}``: the next batch to hand out is batch k of epoch e."""
@@ -122,6 +146,11 @@ class TrainLoader:
         self._done = self._next_batch = batch
 
 
+def _failing(error: Exception) -> Iterator[Batch]:
+    yield from ()
+    raise error
+
+
 def train_loader(
     pipeline: TrainPipeline,
     batch_size: int,
@@ -130,6 +159,7 @@ def train_loader(
     seed: int | None = None,
     rank: int = 0,
     world_size: int = 1,
+    epoch_prefetch: bool = False,
 ) -> TrainLoader:
     """Return a loader of shuffled training batches.
 
@@ -140,13 +170,15 @@ def train_loader(
         seed: of the order; None takes the pipeline's, which keeps mosaic partners near each other.
         rank: this process's number.
         world_size: how many processes share the epoch; each gets equally many batches.
+        epoch_prefetch: let workers begin the next epoch while the last batch is still in use and validation runs.
+            Queued batches stay in memory meanwhile.
 
     Raises ValueError for counts out of range.
     """
     order_seed = pipeline.seed if seed is None else seed
     batches = EpochBatches(len(pipeline), batch_size, order_seed, rank, world_size)
     loader = _loader(_TrainSamples(pipeline), workers, batch_size, pipeline.image_size, batch_sampler=batches)
-    return TrainLoader(loader, batches)
+    return TrainLoader(loader, batches, epoch_prefetch)
 
 
 def eval_loader(pipeline: EvalPipeline, batch_size: int, *, workers: int | None = None) -> EvalLoader:

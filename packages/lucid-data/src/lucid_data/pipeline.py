@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lucid_data.catalog import Catalog
 from lucid_data.masks import grid_masks
+from lucid_data.picture_cache import PictureCache
 from lucid_data.policy import AugmentPolicy
 from lucid_data.randomness import Stream, epoch_order
 from lucid_data.targets import Targets
@@ -72,6 +73,7 @@ class Sample:
         index: the catalogue index it was made for.
         size: (H, W) of the original picture.
         masks: (N, S / 4, S / 4) bool for segment, else None.
+        color: hue, saturation and value gains still to be applied, None when there are none.
     """
 
     image: Tensor
@@ -79,6 +81,7 @@ class Sample:
     index: int
     size: tuple[int, int]
     masks: Tensor | None = None
+    color: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +106,11 @@ class TrainPipeline:
         policy: how much augmentation.
         seed: of every draw.
         mosaic_epochs: mosaic, mixup and copy-paste stop at this epoch (0-based); None never stops them.
+        cache: pictures of this catalogue by ``cache_pictures``; samples are the same with it.
+        device_color: leave colour to ``jitter_batch``: the gains are drawn as ever and travel with the sample.
 
-    Raises ValueError for an image size that is not a positive multiple of 32.
+    Raises ValueError for a cache of another canvas or length and for an image size that is not a positive multiple
+    of 32.
     """
 
     def __init__(
@@ -114,9 +120,21 @@ class TrainPipeline:
         policy: AugmentPolicy,
         seed: int,
         mosaic_epochs: int | None = None,
+        *,
+        cache: PictureCache | None = None,
+        device_color: bool = False,
     ) -> None:
         check_image_size(image_size)
+        if cache is not None and (
+            len(cache.slots) != len(catalog) or cache.image_size not in (None, image_size)
+        ):
+            raise ValueError(
+                f"the cache holds {len(cache.slots)} pictures for canvas {cache.image_size}, "
+                f"not {len(catalog)} for {image_size}; make one of this catalogue and size"
+            )
         self.catalog = catalog
+        self.cache = cache
+        self.device_color = device_color
         self.image_size = image_size
         self.policy = policy
         self.seed = seed
@@ -156,13 +174,16 @@ class TrainPipeline:
             targets = mixup_targets(targets, other_targets)
         if self.policy.copy_paste and stream.unit() < self.policy.copy_paste and composing:
             image, targets = self._pasted(stream, epoch, index, image, targets)
-        image = jitter_color(image, sample_color(stream, self.policy))
+        color = sample_color(stream, self.policy)
+        if not self.device_color:
+            image = jitter_color(image, color)
         if self.policy.flip_horizontal and stream.unit() < self.policy.flip_horizontal:
             image, targets = flip_horizontal(image, targets, self.catalog.keypoint_flip_pairs)
         if self.policy.flip_vertical and stream.unit() < self.policy.flip_vertical:
             image, targets = flip_vertical(image, targets)
         masks = grid_masks(targets, self.image_size) if TASK_NEEDS[self.catalog.task].masks else None
-        return Sample(image, targets, index, self._picture(index).size, masks)
+        gains = (color.hue, color.saturation, color.value) if self.device_color else None
+        return Sample(image, targets, index, self._picture(index).size, masks, gains)
 
     def _pasted(
         self, stream: Stream, epoch: int, index: int, image: Tensor, targets: Targets
@@ -239,15 +260,23 @@ class TrainPipeline:
         if held is not None:
             self._at_hand.move_to_end(index)
             return held
-        image, targets, _ = self.catalog.sample(index)
-        size = (image.shape[1], image.shape[2])
-        fitted = interleaved(fit_long_side(image, self.image_size))[0]
-        picture = _Picture(fitted, targets, size)
+        picture = self._loaded(index)
         self._at_hand[index] = picture
         most = min(self.pool + 16, max(8, _AT_HAND_BYTES // (3 * self.image_size**2)))
         while len(self._at_hand) > most:
             self._at_hand.popitem(last=False)
         return picture
+
+    def _loaded(self, index: int) -> _Picture:
+        if self.cache is None or index not in self.cache:
+            image, targets, _ = self.catalog.sample(index)
+            size = (image.shape[1], image.shape[2])
+        else:
+            image, size = self.cache.image(index), self.cache.original_size(index)
+            targets = self.catalog.records.targets(index, size, self.catalog.min_side)
+            if self.cache.image_size is not None:
+                return _Picture(image, targets, size)
+        return _Picture(interleaved(fit_long_side(image, self.image_size))[0], targets, size)
 
     def _neighbours(self, stream: Stream, epoch: int, index: int, count: int) -> list[int]:
         """Return ``count`` other indices of the pool that ``index`` falls in, distinct where there are enough."""

@@ -22,7 +22,7 @@ def load_document(path: str | Path) -> dict[str, Any]:
     """Return the COCO document at ``path``; a byte-order mark is allowed.
 
     Raises FileNotFoundError, and ValueError for text that is not JSON or has no ``images``, ``annotations``
-    and ``categories`` lists.
+    and ``categories`` lists of objects.
     """
     file = Path(path)
     if not file.is_file():
@@ -37,7 +37,19 @@ def load_document(path: str | Path) -> dict[str, Any]:
         if not isinstance(document.get(key), list):
             has = ", ".join(sorted(document)) or "nothing"
             raise ValueError(f"{file} has no list {key!r} (it has {has}); add it or rename the key")
+        for position, entry in enumerate(document[key]):
+            if not isinstance(entry, dict):
+                raise ValueError(f"{file}, {key}[{position}]: must be an object, got {entry!r}")
     return document
+
+
+def id_key(value: object) -> str:
+    """Return the text by which ids are compared: 7, 7.0 and "7" are one id.
+
+    >>> {id_key(7), id_key(7.0), id_key("7")}
+    {'7'}
+    """
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
@@ -50,17 +62,18 @@ def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     """
     document = load_document(source.labels)
     ids, names = _categories(document["categories"], source.labels, options.like)
-    label_of = {str(category): label for label, category in enumerate(ids)}
+    label_of = {id_key(category): label for label, category in enumerate(ids)}
     points = _keypoint_names(document, source.labels) if needs.keypoints else ()
     per_instance = _keypoint_count(document, points, source.labels) if needs.keypoints else 0
     builder = RecordsBuilder(outlines=needs.outlines, keypoints=per_instance, rboxes=needs.rboxes)
 
+    _require_images(document["images"], source.labels)
     images = sorted(document["images"], key=lambda image: _sort_key(image.get("id")))
     folder = _image_folder(source, images)
     sizes = _sizes(images, folder, options.exif, options.bad_image, source.labels)
-    by_image: dict[str, list[Json]] = {str(image["id"]): [] for image in images}
+    by_image: dict[str, list[Json]] = {id_key(image["id"]): [] for image in images}
     for annotation in document["annotations"]:
-        owner = by_image.get(str(annotation.get("image_id")))
+        owner = by_image.get(id_key(annotation.get("image_id")))
         if owner is None:
             builder.dropped["annotation of an unknown image"] += 1
         else:
@@ -69,8 +82,9 @@ def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
         if size is None:
             builder.dropped["unreadable image"] += 1
             continue
-        builder.image(image["file_name"], image["id"], size)
-        for annotation in by_image[str(image["id"])]:
+        own = image["id"] if isinstance(image["id"], int) else id_key(image["id"])
+        builder.image(image["file_name"], own, size)
+        for annotation in by_image[id_key(image["id"])]:
             if options.min_visible and float(annotation.get("visible_fraction", 1.0)) < options.min_visible:
                 builder.dropped["object hardly visible on its tile"] += 1
                 continue
@@ -99,18 +113,19 @@ def _add(
     size: tuple[int, int],
 ) -> None:
     where = f"{file}, annotation {annotation.get('id', '(without id)')}"
-    label = label_of.get(str(annotation.get("category_id")))
+    label = label_of.get(id_key(annotation.get("category_id")))
     if label is None:
         raise ValueError(f"{where}: category {annotation.get('category_id')!r} is not in 'categories'")
     x, y, w, h = numbers(annotation.get("bbox"), 4, f"{where}: bbox")
-    if not all(map(math.isfinite, (x, y, w, h))):
+    if not has_finite_box(annotation):
         builder.dropped["box with a number that is not finite"] += 1
         return
     box: Sequence[float] = (x, y, x + w, y + h)
     if annotation.get("iscrowd"):
         builder.crowd(box)
         return
-    area = annotation.get("area")
+    stated = annotation.get("area")
+    area = None if stated is None else finite_number(stated, f"{where}: area")
     rings: Sequence[Sequence[float]] = ()
     quad: Sequence[float] = ()
     keypoints: Sequence[float] = ()
@@ -133,7 +148,7 @@ def _add(
     builder.instance(
         box,
         label,
-        area=float(area) if area is not None else None,
+        area=area,
         difficult=bool(annotation.get("difficult", 0)),
         rings=rings,
         keypoints=keypoints,
@@ -149,6 +164,19 @@ def numbers(value: object, count: int, where: str) -> list[float]:
         return [float(item) for item in value]
     except (TypeError, ValueError):
         raise ValueError(f"{where} must hold {count} numbers, got {value!r}") from None
+
+
+def has_finite_box(annotation: Json) -> bool:
+    """Tell whether the ``bbox`` of an annotation is four finite numbers."""
+    return all(map(math.isfinite, numbers(annotation.get("bbox"), 4, "bbox")))
+
+
+def finite_number(value: object, where: str) -> float:
+    """Return ``value`` as a finite float (a number written as text is read); ValueError names ``where``."""
+    (number,) = numbers([value], 1, where)
+    if not math.isfinite(number):
+        raise ValueError(f"{where} must be finite, got {value!r}")
+    return number
 
 
 def usable_rings(segmentation: object) -> list[list[float]]:
@@ -268,14 +296,27 @@ def _image_folder(source: Source, images: Sequence[Json]) -> Path:
     raise FileNotFoundError(f"the pictures of {source.labels} (such as {first}) are in none of: {tried}")
 
 
+def _require_images(images: Sequence[Json], file: Path) -> None:
+    seen: dict[str, object] = {}
+    for image in images:
+        if image.get("id") is None or not isinstance(image.get("file_name"), str) or not image["file_name"]:
+            raise ValueError(f"{file}: every image needs an 'id' and a 'file_name', got {dict(image)!r}")
+        key = id_key(image["id"])
+        if key in seen and type(seen[key]) is not type(image["id"]):
+            raise ValueError(f"{file}: image ids {seen[key]!r} and {image['id']!r} cannot be told apart")
+        seen[key] = image["id"]
+
+
+def _side(image: Json, name: str, file: Path) -> int:
+    value = image.get(name)
+    return int(finite_number(value, f"{file}, image {image['id']}: {name}")) if value is not None else 0
+
+
 def _sizes(
     images: Sequence[Json], folder: Path, exif: bool, bad_image: BadImage, file: Path
 ) -> list[tuple[int, int] | None]:
-    for image in images:
-        if "id" not in image or not image.get("file_name"):
-            raise ValueError(f"{file}: every image needs an 'id' and a 'file_name', got {dict(image)!r}")
     stated: list[tuple[int, int] | None] = [
-        (int(image.get("height") or 0), int(image.get("width") or 0)) for image in images
+        (_side(image, "height", file), _side(image, "width", file)) for image in images
     ]
     unknown = [i for i, size in enumerate(stated) if size is None or min(size) <= 0]
     paths = [folder / images[i]["file_name"] for i in unknown]

@@ -20,7 +20,7 @@ from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from lucid_data.formats.coco import load_document
+from lucid_data.formats.coco import finite_number, id_key, load_document, numbers
 from lucid_data.metrics.report import Array, ClassScore, CocoReport, Curves
 
 Kind = Literal["bbox", "segm", "keypoints"]
@@ -57,8 +57,9 @@ def score_coco(
             them, and a class whose recall is one of those loses 1/101; published numbers have that, hence the default.
         sigmas: keypoint spreads; default COCO's for 17 points, 0.05 for any other count.
 
-    Predictions with a number that is not finite are left out and counted. Raises ValueError for an unknown
-    ``kind``, a result without its fields, and an image that the ground truth does not have.
+    Predictions with a number that is not finite are left out and counted. Ids are matched as readers match them:
+    7 and "7" are one id. Raises ValueError for an unknown ``kind``, a result without its fields, an image that the
+    ground truth does not have, and a labelled box or area that is not finite numbers, with the annotation's id.
 
     >>> truth = {"images": [{"id": 1, "width": 8, "height": 8}], "categories": [{"id": 1, "name": "a"}],
     ...          "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 4, 4]}]}
@@ -71,7 +72,7 @@ def score_coco(
     document = load_document(ground_truth) if isinstance(ground_truth, str | Path) else dict(ground_truth)
     found = _load_results(results) if isinstance(results, str | Path) else list(results)
     document["annotations"] = _with_ids([_completed(a, kind) for a in document["annotations"]])
-    finite = [dict(r) for r in found if _finite(r, kind)]
+    document, finite = _with_one_id_type(document, [dict(r) for r in found if _finite(r, kind)])
     _check_results(finite, document, kind)
     with redirect_stdout(io.StringIO()):
         truth = _index(document)
@@ -199,7 +200,14 @@ def _predictions(truth: Any, document: Mapping[str, Any], results: list[dict[str
 def _completed(annotation: Mapping[str, Any], kind: str) -> dict[str, Any]:
     full = dict(annotation)
     full.setdefault("iscrowd", 0)
-    if full.get("area") is None:
+    where = f"annotation {full.get('id', '(without id)')} of image {full.get('image_id')!r}"
+    if kind == "bbox" or "bbox" in full:
+        full["bbox"] = numbers(full.get("bbox"), 4, f"{where}: bbox")
+        if not all(map(math.isfinite, full["bbox"])):
+            raise ValueError(f"{where}: bbox {full['bbox']} is not finite; correct or remove the annotation")
+    if full.get("area") is not None:
+        full["area"] = finite_number(full["area"], f"{where}: area")
+    else:
         _x, _y, w, h = full["bbox"]
         full["area"] = w * h
         segmentation = full.get("segmentation")
@@ -212,6 +220,34 @@ def _completed(annotation: Mapping[str, Any], kind: str) -> dict[str, Any]:
     if kind == "keypoints":
         full.setdefault("num_keypoints", sum(1 for v in full.get("keypoints", ())[2::3] if v > 0))
     return full
+
+
+def _with_one_id_type(
+    document: dict[str, Any], results: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    # the engine compares ids as they are: an annotation of image "7" would not be one of image 7
+    own = [image["id"] for image in document["images"]]
+    whole = all(isinstance(one, int) for one in own)
+    images = {id_key(one): one if whole else str(one) for one in own}
+    if len(images) != len(set(own)):
+        raise ValueError("image ids differ only in their type, such as 7 and '7'; renumber the images")
+    categories = {id_key(c["id"]): c["id"] for c in document["categories"]}
+    if not all(isinstance(one, int) for one in categories.values()):
+        categories = {key: int(key) if key.lstrip("-").isdecimal() else key for key in categories}
+
+    def matched(row: Mapping[str, Any]) -> dict[str, Any]:
+        full = dict(row)
+        for name, known in (("image_id", images), ("category_id", categories)):
+            if name in full:
+                full[name] = known.get(id_key(full[name]), full[name])
+        return full
+
+    changed = {
+        "images": [image | {"id": images[id_key(image["id"])]} for image in document["images"]],
+        "categories": [c | {"id": categories[id_key(c["id"])]} for c in document["categories"]],
+        "annotations": [matched(annotation) for annotation in document["annotations"]],
+    }
+    return document | changed, [matched(result) for result in results]
 
 
 def _with_ids(annotations: list[dict[str, Any]]) -> list[dict[str, Any]]:

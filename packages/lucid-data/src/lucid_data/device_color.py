@@ -1,0 +1,59 @@
+"""Colour on the accelerator: the worker's arithmetic for a whole batch, with the gains as tensors.
+
+Workers draw the gains at their usual place and send the picture as it is; colour is pointwise, so it may follow the
+flips. The bytes are those of the worker: every step is the same float32 step, and the three multiply-adds, which a
+processor fuses into one rounding, are taken in float64, where the product of two float32 numbers is exact. No tensor is
+divided by a number: a device turns that into multiplication by its reciprocal, which is off by one code now and then.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def jitter_batch(images: Tensor, gains: Tensor) -> Tensor:
+    """Return ``images`` (B, 3, H, W) uint8 RGB with hue shift and relative gains of saturation and value applied.
+
+    ``gains``: (B, 3) float64, hue in turns, saturation, value, as ``Batch.color`` carries them; a row of zeros leaves
+    its picture untouched. Works on the device of ``images`` and does not wait for it. Raises ValueError for other
+    shapes and TypeError for other dtypes.
+
+    >>> pixel = torch.tensor([51, 102, 153], dtype=torch.uint8).view(1, 3, 1, 1)
+    >>> jitter_batch(pixel, torch.tensor([[0.01, 0.5, -0.2]], dtype=torch.float64)).flatten()
+    tensor([  0,  54, 122], dtype=torch.uint8)
+    """
+    if images.dim() != 4 or images.shape[1] != 3 or gains.shape != (images.shape[0], 3):
+        raise ValueError(
+            f"need (B, 3, H, W) images and (B, 3) gains, got {tuple(images.shape)}, {tuple(gains.shape)}"
+        )
+    if images.dtype != torch.uint8 or gains.dtype != torch.float64:
+        raise TypeError(f"need uint8 images and float64 gains, got {images.dtype} and {gains.dtype}")
+    exact = gains.to(images.device)
+    # the sums are float64, as Python's are, and become float32 once
+    hue = (6.0 * exact[:, 0]).float().view(-1, 1, 1)
+    saturation = (1.0 + exact[:, 1]).float().view(-1, 1, 1)
+    brightness = (1.0 + exact[:, 2]).float().view(-1, 1, 1)
+    red, green, blue = images.float().unbind(1)
+    top = torch.maximum(torch.maximum(red, green), blue)
+    chroma = top - torch.minimum(torch.minimum(red, green), blue)
+    turn = (top + red - green - blue) / chroma.clamp(min=1.0) + 1.0
+    turn = turn.copysign(blue - green) + hue
+    turn = turn - 6.0 * (turn * (1.0 / 6.0)).round()
+    value = (top * brightness).clamp(max=255.0)
+    depth = (chroma * saturation / top.clamp(min=1.0)).clamp(max=1.0) * value
+    value = value + 0.5
+    base = value + depth
+    planes = (
+        _fused(value - 2.0 * depth, depth, turn.abs().clamp(1.0, 2.0)),
+        _fused(base, -depth, (turn + 1.0).abs().clamp(1.0, 2.0)),
+        _fused(base, -depth, (turn - 1.0).abs().clamp(1.0, 2.0)),
+    )
+    moved = torch.stack(planes, 1).to(torch.uint8)
+    untouched = (exact == 0).all(1).view(-1, 1, 1, 1)
+    return torch.where(untouched, images, moved)
+
+
+def _fused(start: Tensor, factor: Tensor, other: Tensor) -> Tensor:
+    """Return start + factor * other rounded once."""
+    return torch.addcmul(start.double(), factor.double(), other.double()).float()
