@@ -18,8 +18,9 @@ from rich.progress import (
 
 from lucid_train import Progress as FitProgress
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# names of classes and files are printed as they are: neither markup nor :emoji: codes are looked for
+out = Console(highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def print_json(document: Any) -> None:
@@ -72,7 +73,7 @@ def epoch_line(head: str, loss: float, speed: float, metrics: dict[str, float]) 
 
 def _bar(quiet: bool) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

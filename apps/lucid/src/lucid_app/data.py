@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from lucid_app.console import out, print_json
 from lucid_data import check as find_problems
@@ -37,7 +38,8 @@ def check(
         if findings:
             table = Table("severity", "code", "file", "where", "problem", "remedy")
             for one in findings:
-                table.add_row(one.severity, one.code, str(one.file), str(one.where), one.message, one.remedy)
+                cells = (one.severity, one.code, str(one.file), str(one.where), one.message, one.remedy)
+                table.add_row(*map(Text, cells))
             out.print(table)
         out.print(", ".join(f"{number} {level}{'s' * (number != 1)}" for level, number in counts.items()))
     if counts["error"]:
