@@ -4,6 +4,7 @@ Exit status: 0 done; 1 the work failed; 2 the command line or the configuration 
 """
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -69,7 +70,7 @@ def run(words: Sequence[str], *, debug: bool = False) -> int:
         status = status_of(error)
         if status is None:
             raise
-        err.print(f"error: {one_line(error)}", style="red", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"error: {one_line(error)}", style="red", soft_wrap=True)
         return status
     except KeyboardInterrupt:
         err.print("interrupted", style="yellow")
@@ -92,11 +93,30 @@ def status_of(error: BaseException) -> int | None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the message of a failure on one line: what is wrong, where, what to do."""
+    r"""Return the message of a failure on one line: what is wrong, where, what to do.
+
+    Example:
+        >>> one_line(ValueError("two\nlines"))
+        'two lines'
+    """
     if hasattr(error, "format_message"):
         text = str(error.format_message())
     elif isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
     else:
-        text = str(error) or type(error).__name__
+        text = original_message(str(error)) or type(error).__name__
     return " ".join(text.split())
+
+
+def original_message(text: str) -> str:
+    r"""Return what an error said before a loader process passed it on with its traceback; other text as it is.
+
+    Example:
+        >>> original_message("Caught OSError in DataLoader worker process 0.\nOriginal Traceback (…)\nOSError: gone")
+        'gone'
+    """
+    passed_on = re.match(r"Caught (\w+) in .*\nOriginal Traceback", text)
+    if passed_on is None:
+        return text
+    said = re.split(rf"^(?:[\w.]+\.)?{passed_on[1]}: ", text, flags=re.MULTILINE)
+    return said[-1] if len(said) > 1 else passed_on[1]
