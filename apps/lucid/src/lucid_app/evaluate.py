@@ -5,6 +5,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from lucid_app.checks import check_at_least, check_canvas, check_file_target, choose_device
 from lucid_app.console import counting, out, print_json
 from lucid_train import ConfigError, write_json
 from lucid_train import evaluate as score
@@ -18,7 +19,7 @@ def evaluate(
     limit: Annotated[int, typer.Option(help="Score this many images; 0 for all.")] = 0,
     batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
-    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Loader processes.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,
     save_predictions: Annotated[
@@ -37,6 +38,16 @@ def evaluate(
     """
     if path not in ("e2e", "nms", "both"):
         raise ConfigError(f"--path {path}: choose e2e, nms or both")
+    check_at_least("--batch", batch, 1)
+    check_at_least("--limit", limit, 0)
+    check_at_least("--workers", workers, 0)
+    check_canvas(image_size)
+    check_file_target("--output", output)
+    check_file_target("--save-predictions", save_predictions)
+    if save_predictions is not None and path == "both":
+        second = f"{save_predictions.stem}-nms{save_predictions.suffix}"
+        check_file_target("--save-predictions", save_predictions.with_name(second))
+    device = choose_device(device)
     with counting("scoring", quiet=as_json) as observe:
         report = score(
             checkpoint,
@@ -66,7 +77,7 @@ def evaluate(
             f"S/M/L {numbers['map_small']:.4f} {numbers['map_medium']:.4f} {numbers['map_large']:.4f}"
         )
         for class_name, row in numbers.get("per_class", {}).items():
-            out.print(f"     {class_name:20s} AP {row['map']:.4f}  AP50 {row['map_50']:.4f}")
+            out.print(f"     {class_name:20s} AP {row['map']:.4f}  AP50 {row['map_50']:.4f}", soft_wrap=True)
     if len(report["report"]) == 2:
         deficit = 100 * (report["report"]["nms"]["map"] - report["report"]["e2e"]["map"])
         out.print(f"e2e deficit {deficit:.2f} AP points")

@@ -8,6 +8,13 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
+from lucid_app.checks import (
+    check_at_least,
+    check_canvas,
+    check_file_target,
+    check_folder_target,
+    choose_device,
+)
 from lucid_app.console import counting, err, out, print_json
 from lucid_data import IMAGE_SUFFIXES, read_image
 from lucid_models import Predictions, Predictor
@@ -27,7 +34,7 @@ def predict(
     conf: Annotated[float, typer.Option(help="Keep predictions scoring above this.")] = 0.25,
     max_detections: Annotated[int, typer.Option(help="At most this many per image.")] = 300,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
-    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     batch: Annotated[int, typer.Option(help="Images per step.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
 ) -> None:
@@ -40,11 +47,14 @@ def predict(
     """
     if not 0 <= conf <= 1:
         raise ConfigError(f"--conf {conf}: give a number from 0 to 1")
-    if max_detections < 1:
-        raise ConfigError(f"--max-detections {max_detections}: give a positive number")
-    if batch < 1:
-        raise ConfigError(f"--batch {batch}: give a positive number")
+    check_at_least("--max-detections", max_detections, 1)
+    check_at_least("--batch", batch, 1)
+    check_canvas(image_size)
+    check_folder_target("--output", output)
+    check_file_target("--output", output / "predictions.json")
+    device = choose_device(device)
     files = expand(sources)
+    pictures = drawn_paths(files, output) if draw else {}
     predictor = Predictor(
         checkpoint, image_size=image_size, device=device, confidence=conf, max_detections=max_detections
     )
@@ -56,10 +66,10 @@ def predict(
                 records.append(record(path, found))
                 if draw:
                     picture = burn_predictions(image, found, RenderOptions(confidence=conf))
-                    save_image(picture, output / drawn_name(path, files))
+                    save_image(picture, pictures[path])
             observe(len(records) + len(failures), len(files))
     for failure in failures:
-        err.print(f"error: {failure}", style="red", markup=False, soft_wrap=True)
+        err.print(f"error: {failure}", style="red", soft_wrap=True)
     if records:
         info = {"checkpoint": str(checkpoint), "conf_threshold": conf, "decoder": "e2e"}
         write_json(output / "predictions.json", {"info": info, "images": records})
@@ -67,7 +77,7 @@ def predict(
         print_json(records)
     else:
         for one in records:
-            out.print(f"{one['image']}: {summary(one)}", soft_wrap=True, markup=False)
+            out.print(f"{one['image']}: {summary(one)}", soft_wrap=True)
         if records:
             out.print(f"written {output}", soft_wrap=True)
     if failures:
@@ -120,11 +130,37 @@ def record(path: Path, found: Predictions) -> dict[str, Any]:
     return {"image": str(path), **found.to_dict()}
 
 
-def drawn_name(path: Path, files: list[Path]) -> str:
-    """Return the file name of a drawn image: the source's own, made unique where two sources share it."""
-    twins = [other for other in files if other.stem == path.stem]
-    suffix = path.suffix.lower() if path.suffix.lower() in (".jpg", ".jpeg", ".png") else ".png"
-    return f"{path.stem}{suffix}" if len(twins) == 1 else f"{path.stem}-{twins.index(path) + 1}{suffix}"
+def drawn_paths(files: list[Path], output: Path) -> dict[Path, Path]:
+    """Return where each file's drawing goes: its own name in ``output``, numbered where that is taken already.
+
+    Raises:
+        ConfigError: a drawing would take the place of a source; nothing has been written.
+    """
+    sources = {(status.st_dev, status.st_ino): path for path in files for status in [path.stat()]}
+    taken: set[str] = set()
+    last: dict[str, int] = {}
+    places: dict[Path, Path] = {}
+    for path in files:
+        suffix = path.suffix.lower() if path.suffix.lower() in (".jpg", ".jpeg", ".png") else ".png"
+        name = wanted = f"{path.stem}{suffix}"
+        while name.casefold() in taken:  # some file systems do not tell A.jpg from a.jpg
+            last[wanted.casefold()] = last.get(wanted.casefold(), 0) + 1
+            name = f"{path.stem}-{last[wanted.casefold()]}{suffix}"
+        taken.add(name.casefold())
+        target = output / name
+        if target.exists():
+            status = target.stat()
+            if (source := sources.get((status.st_dev, status.st_ino))) is not None:
+                raise ConfigError(
+                    f"--output {output}: the drawing of {path} would overwrite the source {source}; "
+                    "choose another folder"
+                )
+        if target.is_dir():
+            raise ConfigError(
+                f"--output {output}: {target}, the drawing of {path}, is a folder; choose another"
+            )
+        places[path] = target
+    return places
 
 
 def summary(one: dict[str, Any]) -> str:

@@ -1,0 +1,63 @@
+"""Checks of options before any work begins; each failure is one ConfigError that names the option."""
+
+from pathlib import Path
+
+import torch
+
+from lucid_train import ConfigError
+
+
+def choose_device(name: str) -> str:
+    """Return the torch device that ``--device`` asks for; ``auto`` takes cuda, then mps, then cpu.
+
+    Raises:
+        ConfigError: not a device, or none that this machine has; the message names those it has.
+
+    Example:
+        >>> choose_device("cpu")
+        'cpu'
+    """
+    there = available_devices()
+    if name == "auto":
+        return there[0]
+    kind, colon, number = name.partition(":")
+    known = kind in there and (not colon or number.isdecimal())
+    if not known or (kind == "cuda" and colon and int(number) >= torch.cuda.device_count()):
+        raise ConfigError(f"--device {name}: not available here; choose auto, {', '.join(there)}")
+    return name
+
+
+def available_devices() -> tuple[str, ...]:
+    """Return the kinds of device that this machine has, the fastest first."""
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    return tuple(name for name, here in present.items() if here)
+
+
+def check_canvas(side: int | None) -> None:
+    """Raise ConfigError where ``--image-size`` is given and is no positive multiple of 32."""
+    if side is not None and (side < 32 or side % 32):
+        raise ConfigError(f"--image-size {side}: give a positive multiple of 32")
+
+
+def check_at_least(option: str, value: int | None, least: int) -> None:
+    """Raise ConfigError where an option is given and lies under its least value."""
+    if value is not None and value < least:
+        raise ConfigError(f"{option} {value}: give {least} or more")
+
+
+def check_file_target(option: str, path: Path | None) -> None:
+    """Raise ConfigError where a file that an option names cannot be written for what is in its place already."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise ConfigError(f"{option} {path}: that is a folder; give the name of a file")
+    check_folder_target(option, path.parent)
+
+
+def check_folder_target(option: str, path: Path) -> None:
+    """Raise ConfigError where a folder that an option names cannot be made because a file is in its place."""
+    for place in (path, *path.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise ConfigError(f"{option} {path}: {place} is a file; give a folder")
+            return
