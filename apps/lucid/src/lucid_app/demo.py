@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from lucid_app.checks import check_folder_target, choose_device
 from lucid_app.console import counting, err, out, print_json
 from lucid_app.fit import run_fit, split_setting
 from lucid_data import synthetic
@@ -29,11 +30,13 @@ def demo(
     scenes = output / "scenes"
     if (output / "run" / "config.yaml").exists():
         raise ConfigError(f"{output} already holds a demo; choose another --output or remove it")
-    err.print(f"drawing scenes into {scenes}")
+    overrides = {"data.path": scenes, "run.output": output / "run", "run.seed": seed}
+    config = load_config("demo", overrides, settings=dict(split_setting(one) for one in settings or ()))
+    choose_device(config.run.device)
+    check_folder_target("--output", output)
+    err.print(f"drawing scenes into {scenes}", soft_wrap=True)
     synthetic.write_coco(scenes, splits={"train": 480, "val": 96}, size=128, seed=seed)
-    overrides = {"data.path": str(scenes), "run.output": str(output / "run"), "run.seed": seed}
-    overrides |= dict(split_setting(setting) for setting in settings or ())
-    result = run_fit(load_config("demo", overrides), quiet=as_json)
+    result = run_fit(config, quiet=as_json)
     with counting("scoring", quiet=as_json) as observe:
         report = evaluate(result.last_checkpoint, scenes, split="val", path="e2e", observer=observe)
     numbers = report["report"]["e2e"]

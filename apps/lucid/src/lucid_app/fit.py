@@ -57,27 +57,27 @@ def fit(
 ) -> None:
     """Train a detector on your own images."""
     options: dict[str, Any] = {
-        "data.path": str(data) if data else None,
+        "data.path": data,
         "data.batch": batch,
         "data.image_size": image_size,
         "data.workers": workers,
         "model.task": task,
         "model.size": size,
-        "model.init": str(init) if init else None,
+        "model.init": init,
         "run.epochs": epochs,
         "run.device": device,
         "run.devices": devices,
+        "run.precision": precision,
         "run.seed": seed,
-        "run.output": str(output) if output else None,
+        "run.output": output,
         "run.fingerprint": fingerprint or None,
     }
     overrides = {key: value for key, value in options.items() if value is not None}
-    overrides |= {} if precision is None else {"run.precision": f"'{precision}'"}
-    overrides |= dict(split_setting(setting) for setting in settings or ())
     base = recipe or "detect"
     if resume is not None and recipe is None:
         base = str(find_run(output, resume)[0] / "config.yaml")
-    result = run_fit(load_config(base, overrides), resume=resume, quiet=quiet)
+    config = load_config(base, overrides, settings=dict(split_setting(one) for one in settings or ()))
+    result = run_fit(config, resume=resume, quiet=quiet)
     report(result, as_json)
 
 
@@ -85,7 +85,7 @@ fit.__doc__ = HELP
 
 
 def run_fit(config: FitConfig, *, resume: str | None = None, quiet: bool = False) -> FitResult:
-    """Train with progress on stderr and draw the run's plots."""
+    """Train with progress on stderr and draw the run's plots; a picture that fails is one line of warning."""
     if config.data.path is None:
         raise ConfigError("no data: say where the images and labels are with --data DIR")
     if not config.data.path.exists():
@@ -96,7 +96,8 @@ def run_fit(config: FitConfig, *, resume: str | None = None, quiet: bool = False
         result = train(config, resume=resume, observer=observe)
     if result.transfer and not quiet:
         err.print(result.transfer)
-    sheets.draw_run(result.run)
+    for failure in sheets.draw_run(result.run):
+        err.print(f"warning: {failure}", style="yellow", soft_wrap=True)
     return result
 
 

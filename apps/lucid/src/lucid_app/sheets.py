@@ -1,8 +1,10 @@
 """The pictures of a run: curves, training batches with their labels, predictions beside labels."""
 
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
-from lucid_data import TrainPipeline, epoch_order
+from lucid_data import epoch_order
 from lucid_models import Predictor
 from lucid_train import DetectionDataModule, stored_config
 from lucid_viz import RenderOptions, batch_sheet, comparison_sheet, plot_curves, save_figure
@@ -11,29 +13,47 @@ BATCHES = 2
 COMPARED = 6
 
 
-def draw_run(run: Path) -> None:
-    """Draw everything under ``plots`` of a finished run.
+def draw_run(run: Path) -> list[str]:
+    """Draw what ``plots`` of a finished run holds; return one line for each picture that could not be drawn.
 
     Samples are a function of seed, epoch and image: the batches drawn are the very ones that were trained on.
+    A picture is not worth a finished run: what fails is said, and the next one is drawn.
     """
-    config = stored_config(run)
-    data = DetectionDataModule(config)
+
+    @cache
+    def data() -> DetectionDataModule:
+        return DetectionDataModule(stored_config(run))
+
     plots = run / "plots"
+    pictures: list[tuple[Path, Callable[[Path], None]]] = [
+        (plots / "curves.png", partial(draw_curves, run)),
+        *(
+            (plots / f"train_batch_{n + 1}.png", partial(draw_training_batch, data, n))
+            for n in range(BATCHES)
+        ),
+        (plots / "val_predictions.png", partial(draw_validation, run, data)),
+    ]
+    failures = []
+    for path, draw in pictures:
+        try:
+            draw(path)
+        except Exception as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            failures.append(f"{path} is not drawn: {said}")
+    return failures
+
+
+def draw_curves(run: Path, path: Path) -> None:
+    """Draw the run's curves, with a mark where mosaic ends."""
+    config = stored_config(run)
     close = config.augment.close_mosaic or 0
-    save_figure(
-        plot_curves(run, mark_epoch=config.run.epochs - close if close else None), plots / "curves.png"
-    )
-    pipeline = data.train_pipeline()
-    for number in range(BATCHES):
-        draw_training_batch(
-            pipeline, number, min(config.data.batch, 16), plots / f"train_batch_{number + 1}.png"
-        )
-    predictor = Predictor(run / "checkpoints" / "last.ckpt", confidence=0.25)
-    draw_validation(data, predictor, plots / "val_predictions.png")
+    save_figure(plot_curves(run, mark_epoch=config.run.epochs - close if close else None), path)
 
 
-def draw_training_batch(pipeline: TrainPipeline, number: int, batch: int, path: Path) -> None:
+def draw_training_batch(data: Callable[[], DetectionDataModule], number: int, path: Path) -> None:
     """Draw one batch of the first epoch with its labels; nothing when the set has fewer batches."""
+    pipeline = data().train_pipeline()
+    batch = min(data().config.data.batch, 16)
     order = epoch_order(len(pipeline), pipeline.seed, 0)[number * batch : (number + 1) * batch]
     samples = [pipeline(0, int(index)) for index in order]
     if samples:
@@ -41,9 +61,10 @@ def draw_training_batch(pipeline: TrainPipeline, number: int, batch: int, path: 
         save_figure(batch_sheet(images, targets, pipeline.catalog.class_names), path)
 
 
-def draw_validation(data: DetectionDataModule, predictor: Predictor, path: Path) -> None:
+def draw_validation(run: Path, data: Callable[[], DetectionDataModule], path: Path) -> None:
     """Draw labels beside predictions for images spread over the validation split."""
-    catalog = data.val_catalog
+    catalog = data().val_catalog
+    predictor = Predictor(run / "checkpoints" / "last.ckpt", confidence=0.25)
     count = min(COMPARED, len(catalog))
     samples = [catalog.sample(position * len(catalog) // count) for position in range(count)]
     images, targets = [image for image, _, _ in samples], [labels for _, labels, _ in samples]
