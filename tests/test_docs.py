@@ -89,17 +89,15 @@ def test_shown_command_lines_parse(page, line):
 
     command = typer.main.get_command(app)
     words = shlex.split(line.split("&&")[0])[1:]
-    context = command.make_context("lucid", words, resilient_parsing=False)
-    rest = [*context.protected_args, *context.args] if hasattr(context, "protected_args") else context.args
-    while rest and hasattr(command, "commands"):
-        command = command.commands[rest[0]]
-        context = command.make_context(rest[0], rest[1:], parent=context)
-        rest = context.args
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if "--help" not in words:
+        command.make_context("lucid", words)
 
 
 def test_no_page_tells_anyone_to_take_a_member_from_the_public_index():
     for page in PAGES:
         for line in page.read_text(encoding="utf-8").splitlines():
-            assert not re.search(r"(pip|uv) (install|add) [\"']?lucid-\w+[\"']?(\s|$)", line), (
+            assert not re.search(r"(pip|uv) (install|add) [\"']?lucid-\w+[\"']?(\s+(?!@)|$)", line), (
                 f"{name(page)}: {line}"
             )

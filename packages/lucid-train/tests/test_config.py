@@ -16,16 +16,16 @@ def test_a_recipe_is_found_with_and_without_its_suffix():
 
 def test_written_yaml_reads_back_unchanged(tmp_path):
     config = load_config(
-        "detect", {"run.epochs": "7", "run.precision": "bf16-mixed", "data.path": "some where/ü"}
+        "detect", {"run.epochs": 7, "run.precision": "bf16-mixed", "data.path": "some where/ü"}
     )
     file = tmp_path / "config.yaml"
     file.write_text(config.to_yaml(), encoding="utf-8")
     assert load_config(file) == config
 
 
-def test_overrides_are_read_as_yaml():
+def test_settings_are_read_as_yaml():
     config = load_config(
-        "detect", {"optimizer.lr": "5e-3", "ema.enabled": "false", "optimizer.clip_norm": "null"}
+        "detect", None, {"optimizer.lr": "5e-3", "ema.enabled": "false", "optimizer.clip_norm": "null"}
     )
     assert config.optimizer.lr == 0.005
     assert config.ema.enabled is False
@@ -64,6 +64,39 @@ def test_yaml_that_would_run_code_is_refused(tmp_path):
     file.write_text("run: !!python/object/apply:os.system ['touch /tmp/never']\n")
     with pytest.raises(ConfigError, match="not readable as YAML"):
         load_config(file)
+
+
+@pytest.mark.parametrize("text", ["2024", "a: b", "a #1", "null", "[x"])
+def test_overrides_are_taken_as_they_are(text):
+    assert str(load_config("detect", {"data.path": text}).data.path) == text
+
+
+@pytest.mark.parametrize(("recipe", "words"), [("run:\n", None), ("run: 3\n", "run"), ("run: [\n", "YAML")])
+def test_sections_that_hold_no_keys_are_empty_or_named(tmp_path, recipe, words):
+    file = tmp_path / "recipe.yaml"
+    file.write_text(recipe)
+    if words is None:
+        assert load_config(file, {"run.epochs": 2}).run.epochs == 2
+    else:
+        with pytest.raises(ConfigError, match=words):
+            load_config(file, {"run.epochs": 2})
+
+
+def test_settings_that_are_no_yaml_name_their_key():
+    with pytest.raises(ConfigError, match=r"--set run\.output"):
+        load_config("detect", None, {"run.output": "[1"})
+
+
+def test_infinite_settings_and_seeds_out_of_range_are_refused():
+    for key, value in (("optimizer.lr", float("inf")), ("optimizer.lr", float("nan")), ("run.seed", 2**32)):
+        with pytest.raises(ConfigError, match=key):
+            load_config("detect", {key: value})
+
+
+def test_a_binary_recipe_is_named(tmp_path):
+    (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"x\.yaml"):
+        load_config(tmp_path / "x.yaml")
 
 
 def test_a_recipe_that_is_no_mapping_is_refused(tmp_path):

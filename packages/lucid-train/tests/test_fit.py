@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 import torch
@@ -149,3 +150,85 @@ def test_a_task_that_cannot_be_trained_is_refused(scenes):
 def test_a_finished_run_is_not_overwritten(small_config, finished):
     with pytest.raises(ConfigError, match="already holds a run"):
         fit(small_config().updated(run={"output": finished.run}))
+
+
+def test_a_run_that_stops_being_finite_stops_and_saves_none_of_it(small_config):
+    config = small_config(
+        "broken", **{"optimizer.lr": 1e9, "optimizer.warmup_epochs": 0, "optimizer.clip_norm": None}
+    )
+    with pytest.raises(ValueError, match=r"the loss is (nan|inf).*optimizer\.lr"):
+        fit(config)
+    last = config.run.output / "checkpoints" / "last.ckpt"
+    if last.exists():
+        weights = torch.load(last, weights_only=True)["state_dict"].values()
+        assert all(torch.isfinite(weight).all() for weight in weights)
+
+
+def test_the_last_epoch_is_validated_whatever_the_interval(small_config):
+    rows = []
+    result = fit(
+        small_config(**{"run.validate_every": 5, "run.epochs": 2}),
+        observer=lambda progress: rows.append(progress.metrics) if progress.phase == "epoch" else None,
+    )
+    assert ["val/mAP" in row for row in rows] == [False, True]
+    assert "val/mAP" in result.metrics
+    assert result.best_checkpoint is not None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        ({"run.device": "mps"}, "not available here"),
+        ({"run.devices": 2}, "one device"),
+        ({"run.precision": "16-mixed"}, "needs an accelerator"),
+        ({"model.init": "missing.ckpt"}, r"missing\.ckpt"),
+        ({"data.train_split": "holidays"}, "holidays"),
+    ],
+)
+def test_a_run_that_cannot_start_leaves_nothing(small_config, overrides, error):
+    config = small_config("never", **overrides)
+    with pytest.raises((ValueError, OSError), match=error):
+        fit(config)
+    assert not config.run.output.exists()
+
+
+def test_a_run_whose_first_image_is_broken_leaves_nothing(scenes, small_config, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(scenes, broken)
+    for image in (broken / "train").iterdir():
+        image.write_bytes(image.read_bytes()[:50])
+    config = small_config("never", **{"data.path": str(broken)})
+    with pytest.raises(OSError, match="broken"):
+        fit(config)
+    assert not config.run.output.exists()
+
+
+def test_evaluating_a_few_takes_the_first_images_and_keeps_the_paths_apart(finished, scenes, tmp_path):
+    file = tmp_path / "results.json"
+    report = evaluate(finished.last_checkpoint, scenes, limit=2, workers=0, predictions=file, device="cpu")
+    truth = json.loads((scenes / "annotations" / "instances_val.json").read_text())
+    first = sorted(image["id"] for image in truth["images"])[:2]
+    assert report["images"] == 2
+    by_path = [json.loads(path.read_text()) for path in (file, tmp_path / "results-nms.json")]
+    for rows in by_path:
+        assert {row["image_id"] for row in rows} <= set(first)
+    assert by_path[0] != by_path[1]
+
+
+def test_evaluation_refuses_classes_of_another_name(finished, scenes, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(scenes, other)
+    file = other / "annotations" / "instances_val.json"
+    document = json.loads(file.read_text())
+    document["categories"][1]["name"] = "owl"
+    file.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="class 1 is 'owl'"):
+        evaluate(finished.last_checkpoint, other, workers=0)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"limit": -1}, {"batch": 0}, {"image_size": 0}, {"image_size": 100}, {"device": "x"}]
+)
+def test_evaluation_refuses_arguments_out_of_range(finished, scenes, arguments):
+    with pytest.raises(ValueError, match=str(next(iter(arguments.values())))):
+        evaluate(finished.last_checkpoint, scenes, **arguments)

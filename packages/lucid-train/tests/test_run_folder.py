@@ -1,6 +1,6 @@
 import pytest
 
-from lucid_train import ConfigError, find_run, load_config
+from lucid_train import ConfigError, FitConfig, find_run, load_config
 from lucid_train.run_folder import new_run_folder, require_same
 
 
@@ -43,6 +43,52 @@ def test_last_finds_the_newest_run_and_its_checkpoint(tmp_path):
         tmp_path / "detect-n-2" / "checkpoints" / "last.ckpt",
     )
     assert find_run(tmp_path / "detect-n-1", "last", tmp_path)[1] is None
+
+
+@pytest.mark.parametrize("resume", ["last", "checkpoint"])
+def test_a_run_that_was_moved_continues_where_it_is(tmp_path, resume):
+    run = tmp_path / "moved"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.yaml").write_text("{}")
+    last = run / "checkpoints" / "last.ckpt"
+    last.write_bytes(b"")
+    if resume == "last":
+        assert find_run(None, "last", tmp_path) == (run, last)
+    else:
+        assert find_run(None, str(last)) == (run, last)
+        with pytest.raises(ConfigError, match="leave --output"):
+            find_run(tmp_path / "elsewhere", str(last))
+
+
+def test_a_checkpoint_outside_a_run_is_no_resume_point(tmp_path):
+    (tmp_path / "x.ckpt").write_bytes(b"")
+    with pytest.raises(ConfigError, match="--init"):
+        find_run(None, str(tmp_path / "x.ckpt"))
+
+
+OTHER = {str: "other", int: 7, float: 0.123, bool: False, type(None): 3}
+FREE = {
+    ("data", "path"),
+    ("data", "workers"),
+    ("run", "output"),
+    ("run", "checkpoint_steps"),
+    ("run", "fingerprint"),
+}
+SETTINGS = [
+    (section, key)
+    for section, field in FitConfig.model_fields.items()
+    for key in field.annotation.model_fields
+    if (section, key) not in FREE
+]
+
+
+@pytest.mark.parametrize(("section", "key"), SETTINGS)
+def test_every_other_setting_must_stay_as_it_was(section, key):
+    stored = FitConfig()
+    inside = getattr(stored, section)
+    changed = inside.model_copy(update={key: OTHER[type(getattr(inside, key))]})
+    with pytest.raises(ConfigError, match=rf"{section}\.{key} = "):
+        require_same(stored, stored.model_copy(update={section: changed}))
 
 
 def test_a_resumed_run_may_move_and_change_its_workers_only():

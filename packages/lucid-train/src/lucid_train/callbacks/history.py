@@ -57,8 +57,8 @@ class History(Callback):
         if not math.isfinite(values[0]):
             rate = float(trainer.optimizers[0].param_groups[0]["lr"])
             raise ValueError(
-                f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}: the loss is {values[0]}; nothing of it "
-                f"was saved. Lower optimizer.lr (it is {rate:g} here) or use --precision 32, and resume or start again"
+                f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}: the loss is {values[0]}, and nothing "
+                f"of it was saved. Lower optimizer.lr ({rate:g}) or use --precision 32, and resume or start again"
             )
         images = len(batch.images)
         for name, value in zip(parts, values, strict=True):
