@@ -41,7 +41,12 @@ def check(
     root = Path(path)
     sources: list[Source] = []
     problems: list[str] = []
-    for split in available_splits(root, task) or ("train",):
+    try:
+        splits = available_splits(root, task) or ("train",)
+    except ValueError as error:
+        found.add("yolo-dataset-file", "error", root, "", str(error), "correct the dataset file")
+        return found.all()
+    for split in splits:
         try:
             sources += fitting_sources(
                 root, split, layout=layout, keypoints=needs.keypoints, rboxes=needs.rboxes

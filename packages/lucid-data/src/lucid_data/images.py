@@ -18,10 +18,7 @@ from torchvision.io import ImageReadMode, decode_image
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 
 _JPEG: Final = b"\xff\xd8\xff"
-_PNG: Final = b"\x89PNG\r\n\x1a\n"
 _ORIENTATION: Final = 0x0112
-# colour types of the PNG header that torchvision turns into the same RGB as pillow: grey, RGB, both with alpha
-_PNG_PLAIN: Final = (0, 2, 4, 6)
 # what pillow's decoders raise on damaged bytes, besides OSError
 _DAMAGE: Final = (SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 
@@ -29,8 +26,8 @@ _DAMAGE: Final = (SyntaxError, ValueError, EOFError, struct.error, Image.Decompr
 def read_image(path: str | Path, exif: bool = True) -> Tensor:
     """Return the picture at ``path`` as (3, H, W) uint8 RGB.
 
-    JPEG and plain 8-bit PNG files go through torchvision, everything else (palette, 16 bit, CMYK, BMP, TIFF,
-    WebP, GIF's first frame) through pillow; which one is decided by the content, not by the suffix. Grey is
+    JPEG files go through torchvision, everything else (PNG, CMYK, BMP, TIFF, WebP, GIF's first frame) through pillow;
+    which one is decided by the content, not by the suffix. Grey is
     repeated, alpha is dropped, 16-bit values are divided by 257. With ``exif`` the picture is turned upright by its
     orientation tag; without it the stored raster is returned. Raises OSError naming the path for a missing,
     empty, cut-off or foreign file.
@@ -99,10 +96,8 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _torchvision_reads(data: bytes) -> bool:
-    if data.startswith(_JPEG):
-        return _jpeg_components(data) in (1, 3)
-    # a PNG's first chunk is IHDR: bit depth at byte 24, colour type at byte 25
-    return data.startswith(_PNG) and len(data) > 25 and data[24] == 8 and data[25] in _PNG_PLAIN
+    # not PNG: torchvision 0.29 ends the process on some damaged ones
+    return data.startswith(_JPEG) and _jpeg_components(data) in (1, 3)
 
 
 def _jpeg_components(data: bytes) -> int:

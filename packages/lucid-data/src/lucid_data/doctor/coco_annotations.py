@@ -176,6 +176,11 @@ def _check_keypoints(
         message = f"keypoints hold {count} numbers instead of {wanted}"
         found.add("coco-keypoint-length", "error", file, where, message, "complete the list")
         return
+    try:
+        flat = numbers(flat, len(flat), "keypoints")
+    except ValueError as error:
+        found.add("coco-keypoint-number", "error", file, where, str(error), "write numbers")
+        return
     points = [flat[at : at + 3] for at in range(0, len(flat), 3)]
     labelled = [p for p in points if p[2] > 0]
     if "num_keypoints" in annotation and annotation["num_keypoints"] != len(labelled):
