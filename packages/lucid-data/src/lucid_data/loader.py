@@ -6,7 +6,7 @@ a resumed run continues with the very samples it would have had, and 0, 1 or man
 
 from __future__ import annotations
 
-import signal
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -210,5 +210,5 @@ def _loader(
 def _start_worker(worker: int) -> None:
     torch.set_num_threads(1)
     # a signal to the whole process group is the parent's to answer: it may want to save first, and it ends its workers
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
