@@ -36,12 +36,12 @@ def test_windows_step_and_end_at_the_border(length, overlap, starts):
     assert tile_windows(length, 300, 1024, overlap)[:, 1].tolist() == starts
 
 
-@given(st.integers(1, 150), st.integers(1, 150), st.integers(1, 40), st.data())
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.data())
 @settings(deadline=None, max_examples=60)
 def test_every_pixel_is_covered_and_owned_once(height, width, patch, data):
     overlap = data.draw(st.integers(0, patch - 1))
     windows = tile_windows(height, width, patch, overlap)
-    if len(windows) > 3000:
+    if len(windows) > 400:
         return
     covered, owned = np.zeros((height, width), int), np.zeros((height, width), int)
     y, x = np.mgrid[:height, :width] + 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -174,8 +173,8 @@ def _all_tiles(catalog: Catalog, place: Path, options: TileOptions, workers: int
     if not workers:
         yield from (_cut(catalog, index, place, options) for index in range(len(catalog)))
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _begin_worker, (catalog, place, options)) as pool:
+    # the platform's own way of starting, as torch's loaders do
+    with ProcessPoolExecutor(workers, None, _begin_worker, (catalog, place, options)) as pool:
         yield from pool.map(_cut_in_worker, range(len(catalog)))
 
 
