@@ -1,15 +1,11 @@
 import doctest
 import importlib
 import pkgutil
-import re
-from pathlib import Path
 
 import pytest
 
 import lucid_data
 
-PACKAGE = Path(__file__).parents[1]
-PAGES = [PACKAGE / "README.md", *sorted((PACKAGE / "docs").glob("*.md"))]
 MODULES = sorted(
     {lucid_data.__name__, *(m.name for m in pkgutil.walk_packages(lucid_data.__path__, "lucid_data."))}
 )
@@ -19,14 +15,6 @@ MODULES = sorted(
 def test_the_examples_of_a_module_run(name):
     failures, _ = doctest.testmod(importlib.import_module(name))
     assert failures == 0
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_blocks_of_a_page_run(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    scope = {}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
-        exec(compile(block, str(page), "exec"), scope)
 
 
 def test_public_functions_and_classes_say_what_they_return():
