@@ -312,3 +312,44 @@ def test_image_ids_of_another_type_are_scored_as_they_are_read(coco_tree, kind):
     box = {"category_id": 5, "bbox": [10, 10, 10, 20], "score": 0.9}
     report = score_coco(catalog.to_coco(), [box | {"image_id": catalog.image_ids[number]}])
     assert report["map"] == pytest.approx(1)
+
+
+def test_annotations_in_any_order_are_grouped_by_image_and_keep_their_own_order(coco_tree):
+    rows = [
+        row(1, 7, 90, (1, 1, 9, 9), segmentation=[RING], keypoints=[4.0, 4.0, 2]),
+        row(
+            2,
+            3,
+            5,
+            (2, 2, 9, 9),
+            segmentation=[RING, [1.0, 1.0, 5.0, 1.0, 5.0, 9.0]],
+            keypoints=[5.0, 5.0, 1],
+        ),
+        row(3, 7, 5, (3, 3, 9, 9), segmentation=[[0.0, 0.0, 7.0, 0.0, 7.0, 7.0]], keypoints=[6.0, 6.0, 2]),
+        row(4, 3, 90, (0, 0, 5, 5), iscrowd=1),
+        row(5, 7, 90, (0, 0, 6, 6), iscrowd=1),
+        row(6, 3, 5, (4, 4, 9, 9), segmentation=[RING], keypoints=[7.0, 7.0, 2]),
+    ]
+    for task in ("segment", "pose"):
+        mixed = open_catalog(coco_tree(rows), task=task)
+        sorted_ = open_catalog(coco_tree(sorted(rows, key=lambda r: r["image_id"])), task=task)
+        for index, corners in enumerate([[2, 4], [1, 3]]):
+            ours, theirs = mixed.targets(index), sorted_.targets(index)
+            assert ours.boxes[:, 0].tolist() == corners
+            for name in ("boxes", "labels", "keypoints", "crowd", "area"):
+                assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+            rings = [[r.tolist() for r in one] for one in ours.polygons]
+            assert rings == [[r.tolist() for r in one] for one in theirs.polygons]
+
+
+def test_the_nan_that_python_writes_does_not_stop_the_rest(coco_tree):
+    catalog = open_catalog(coco_tree([row(1, score=float("nan")), row(2, visible_fraction=float("inf"))]))
+    assert len(catalog.targets(1)) == 2
+
+
+def test_an_empty_file_is_named(tmp_path, coco_tree):
+    root = coco_tree([row()])
+    (file,) = root.rglob("*.json")
+    file.write_bytes(b"")
+    with pytest.raises(ValueError, match=f"{file.name} is not JSON"):
+        open_catalog(root)

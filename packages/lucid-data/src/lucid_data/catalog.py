@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from lucid_data.formats.coco import has_finite_box, id_key, load_document, read_coco
+from lucid_data.formats.coco import read_coco
+from lucid_data.formats.coco_json import load_document
+from lucid_data.formats.coco_values import has_finite_box, id_key
 from lucid_data.formats.dota import read_dota
 from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions
 from lucid_data.formats.voc import read_voc

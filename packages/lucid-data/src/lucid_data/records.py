@@ -1,4 +1,4 @@
-"""The packed annotation store: a few flat arrays for a whole split, and the builder that fills them.
+"""The packed annotation store: a few flat arrays for a whole split.
 
 Legend: n images, M instances, Q crowd regions, R rings, P ring points, K keypoints. Nothing is an object per
 instance, so loader workers share the pages and a million images cost memory once.
@@ -7,8 +7,6 @@ instance, so loader workers share the pages and a million images cost memory onc
 from __future__ import annotations
 
 import itertools
-from array import array
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +15,6 @@ import numpy.typing as npt
 import torch
 
 from lucid_data.targets import Targets
-from lucid_geometry import polygons_to_rboxes
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -149,6 +146,11 @@ class Records:
             dropped=self.dropped | ({"difficult instance": flagged} if flagged else {}),
         )
 
+    def arranged(self, rows: Ints | None, crowd_rows: Ints | None) -> Records:
+        """Return the records with instances and crowd regions in the order given (None: as they are)."""
+        out = self if rows is None else self._rows(rows)
+        return out if crowd_rows is None else replace(out, crowd=self.crowd[crowd_rows])
+
     def _rows(self, rows: Ints) -> Records:
         """Return the records with these instances only; where images begin is left to the caller."""
         points, ring_starts, instance_rings = self.points, self.ring_starts, self.instance_rings
@@ -187,92 +189,3 @@ def _gather(starts: Ints, chosen: Ints) -> tuple[Ints, Ints]:
     ends = np.concatenate([[0], np.cumsum(counts)])
     elements = np.arange(ends[-1]) + np.repeat(starts[:-1][chosen] - ends[:-1], counts)
     return elements, ends
-
-
-class RecordsBuilder:
-    """Collects labels image by image and packs them; a reader's only way to make ``Records``."""
-
-    def __init__(self, *, outlines: bool = False, keypoints: int = 0, rboxes: bool = False) -> None:
-        self._outlines, self._keypoint_count, self._rboxes = outlines, keypoints, rboxes
-        self._names: list[str] = []
-        self._ids: list[int | str] = []
-        self._sizes, self._starts, self._crowd_starts = array("i"), array("q"), array("q")
-        self._boxes, self._area, self._crowd = array("d"), array("d"), array("d")
-        self._labels, self._difficult, self._mask_ok = array("q"), array("b"), array("b")
-        self._points, self._keypoints, self._quads = array("d"), array("d"), array("d")
-        self._ring_starts, self._instance_rings = array("q", [0]), array("q", [0])
-        self.dropped: Counter[str] = Counter()
-
-    def image(self, file_name: str, image_id: int | str, size: tuple[int, int]) -> None:
-        """Begin the next image; the instances and crowd regions that follow belong to it."""
-        self._names.append(file_name)
-        self._ids.append(image_id)
-        self._sizes.extend(size)
-        self._starts.append(len(self._labels))
-        self._crowd_starts.append(len(self._crowd) // 4)
-
-    def instance(
-        self,
-        box: Sequence[float],
-        label: int,
-        *,
-        area: float | None = None,
-        difficult: bool = False,
-        rings: Sequence[Sequence[float]] = (),
-        keypoints: Sequence[float] = (),
-        quad: Sequence[float] = (),
-    ) -> None:
-        """Add one instance: x1 y1 x2 y2, rings and quad as flat x y lists, keypoints as flat x y v."""
-        self._boxes.extend(box)
-        self._labels.append(label)
-        self._area.append((box[2] - box[0]) * (box[3] - box[1]) if area is None else area)
-        self._difficult.append(difficult)
-        self._mask_ok.append(bool(rings))
-        if self._outlines:
-            for ring in rings:
-                self._points.extend(ring)
-                self._ring_starts.append(len(self._points) // 2)
-            self._instance_rings.append(len(self._ring_starts) - 1)
-        if self._keypoint_count:
-            self._keypoints.extend(keypoints or (0.0,) * (3 * self._keypoint_count))
-        if self._rboxes:
-            self._quads.extend(quad)
-
-    def crowd(self, box: Sequence[float]) -> None:
-        """Add one ignore region to the current image."""
-        self._crowd.extend(box)
-
-    def build(self) -> Records:
-        """Return everything collected, packed."""
-        ids: npt.NDArray[np.int64] | npt.NDArray[np.str_]
-        if all(isinstance(i, int) for i in self._ids):
-            ids = np.array(self._ids, np.int64)
-        else:
-            ids = np.array([str(i) for i in self._ids])
-        k = self._keypoint_count
-        rboxes = np.zeros((0, 5), np.float32)
-        if self._rboxes and len(self._quads):
-            quads = torch.from_numpy(np.array(self._quads, np.float64).reshape(-1, 4, 2))
-            rboxes = polygons_to_rboxes(quads).numpy().astype(np.float32)
-        return Records(
-            file_names=Strings.pack(self._names),
-            sizes=np.array(self._sizes, np.int32).reshape(-1, 2),
-            image_ids=ids,
-            starts=np.array([*self._starts, len(self._labels)], np.int64),
-            crowd_starts=np.array([*self._crowd_starts, len(self._crowd) // 4], np.int64),
-            boxes=np.array(self._boxes, np.float32).reshape(-1, 4),
-            labels=np.array(self._labels, np.int64),
-            difficult=np.array(self._difficult, np.bool_),
-            area=np.array(self._area, np.float32),
-            mask_ok=np.array(self._mask_ok, np.bool_),
-            crowd=np.array(self._crowd, np.float32).reshape(-1, 4),
-            points=np.array(self._points, np.float32).reshape(-1, 2),
-            ring_starts=np.array(self._ring_starts if self._outlines else [], np.int64),
-            instance_rings=np.array(self._instance_rings if self._outlines else [], np.int64),
-            keypoints=np.array(self._keypoints, np.float32).reshape(-1, k, 3) if k else _NO_KEYPOINTS,
-            rboxes=rboxes,
-            dropped=dict(self.dropped),
-        )
-
-
-_NO_KEYPOINTS = np.zeros((0, 0, 3), np.float32)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
-from lucid_data.formats.coco import numbers
+from lucid_data.formats.coco_values import numbers
 from lucid_data.formats.rle import decode_rle
 from lucid_data.tasks import TaskNeeds
 

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
+from lucid_data.formats.coco_json import Annotation, CocoFile, OutlinedAnnotation
+from lucid_data.formats.coco_values import finite_number, id_key, numbers, outline_rings
 from lucid_data.formats.flip_pairs import keypoint_flip_pairs
 from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions, read_sizes
-from lucid_data.formats.rle import rle_rings
 from lucid_data.layout import Source
-from lucid_data.records import RecordsBuilder
+from lucid_data.records_builder import RecordsBuilder
 from lucid_data.tasks import TaskNeeds
 
 Json = Mapping[str, Any]
-
-
-def load_document(path: str | Path) -> dict[str, Any]:
-    """Return the COCO document at ``path``; a byte-order mark is allowed.
-
-    Raises FileNotFoundError, and ValueError for text that is not JSON or has no ``images``, ``annotations``
-    and ``categories`` lists of objects.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"COCO file {file} does not exist")
-    try:
-        document = json.loads(file.read_bytes().decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ValueError(f"{file} holds a {type(document).__name__}, not a COCO document")
-    for key in ("images", "annotations", "categories"):
-        if not isinstance(document.get(key), list):
-            has = ", ".join(sorted(document)) or "nothing"
-            raise ValueError(f"{file} has no list {key!r} (it has {has}); add it or rename the key")
-        for position, entry in enumerate(document[key]):
-            if not isinstance(entry, dict):
-                raise ValueError(f"{file}, {key}[{position}]: must be an object, got {entry!r}")
-    return document
-
-
-def id_key(value: object) -> str:
-    """Return the text by which ids are compared: 7, 7.0 and "7" are one id.
-
-    >>> {id_key(7), id_key(7.0), id_key("7")}
-    {'7'}
-    """
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
@@ -60,157 +29,140 @@ def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     Raises ValueError naming the file and the annotation for an unknown category, a missing or malformed box,
     and, where the task needs them, wrong keypoint lengths or quads.
     """
-    document = load_document(source.labels)
-    ids, names = _categories(document["categories"], source.labels, options.like)
+    file = CocoFile(source.labels)
+    ids, names = _categories(file.categories, source.labels, options.like)
     label_of = {id_key(category): label for label, category in enumerate(ids)}
-    points = _keypoint_names(document, source.labels) if needs.keypoints else ()
-    per_instance = _keypoint_count(document, points, source.labels) if needs.keypoints else 0
+    points = _keypoint_names(file) if needs.keypoints else ()
+    per_instance = _keypoint_count(file, points) if needs.keypoints else 0
     builder = RecordsBuilder(outlines=needs.outlines, keypoints=per_instance, rboxes=needs.rboxes)
 
-    _require_images(document["images"], source.labels)
-    images = sorted(document["images"], key=lambda image: _sort_key(image.get("id")))
+    _require_images(file.images, source.labels)
+    images = sorted(file.images, key=lambda image: _sort_key(image.get("id")))
     folder = _image_folder(source, images)
     sizes = _sizes(images, folder, options.exif, options.bad_image, source.labels)
-    by_image: dict[str, list[Json]] = {id_key(image["id"]): [] for image in images}
-    for annotation in document["annotations"]:
-        owner = by_image.get(id_key(annotation.get("image_id")))
-        if owner is None:
-            builder.dropped["annotation of an unknown image"] += 1
-        else:
-            owner.append(annotation)
+    numbered: dict[str, int | None] = {}
     for image, size in zip(images, sizes, strict=True):
+        own = image["id"] if isinstance(image["id"], int) else id_key(image["id"])
         if size is None:
             builder.dropped["unreadable image"] += 1
+        number = None if size is None else builder.image(image["file_name"], own, size)
+        numbered[id_key(image["id"])] = number
+    add = _Adder(builder, label_of, needs, per_instance, options.keypoint_offset, source.labels)
+    for annotation in file.annotations(outlines=needs.outlines or needs.rboxes):
+        try:
+            number = numbered[id_key(annotation.image_id)]
+        except KeyError:
+            builder.dropped["annotation of an unknown image"] += 1
             continue
-        own = image["id"] if isinstance(image["id"], int) else id_key(image["id"])
-        builder.image(image["file_name"], own, size)
-        for annotation in by_image[id_key(image["id"])]:
-            if options.min_visible and float(annotation.get("visible_fraction", 1.0)) < options.min_visible:
-                builder.dropped["object hardly visible on its tile"] += 1
-                continue
-            _add(
-                builder,
-                annotation,
-                label_of,
-                needs,
-                per_instance,
-                options.keypoint_offset,
-                source.labels,
-                size,
-            )
+        if number is None:
+            continue
+        if options.min_visible and _visible(annotation) < options.min_visible:
+            builder.dropped["object hardly visible on its tile"] += 1
+            continue
+        add(number, annotation)
     pairs = keypoint_flip_pairs(points, str(source.labels)) if points else ()
     return Parsed(builder.build(), folder, names, ids, points, pairs)
 
 
-def _add(
-    builder: RecordsBuilder,
-    annotation: Json,
-    label_of: Mapping[str, int],
-    needs: TaskNeeds,
-    points: int,
-    offset: float,
-    file: Path,
-    size: tuple[int, int],
-) -> None:
-    where = f"{file}, annotation {annotation.get('id', '(without id)')}"
-    label = label_of.get(id_key(annotation.get("category_id")))
-    if label is None:
-        raise ValueError(f"{where}: category {annotation.get('category_id')!r} is not in 'categories'")
-    x, y, w, h = numbers(annotation.get("bbox"), 4, f"{where}: bbox")
-    if not has_finite_box(annotation):
-        builder.dropped["box with a number that is not finite"] += 1
-        return
-    box: Sequence[float] = (x, y, x + w, y + h)
-    if annotation.get("iscrowd"):
-        builder.crowd(box)
-        return
-    stated = annotation.get("area")
-    area = None if stated is None else finite_number(stated, f"{where}: area")
-    rings: Sequence[Sequence[float]] = ()
-    quad: Sequence[float] = ()
-    keypoints: Sequence[float] = ()
-    if needs.outlines:
-        segmentation = annotation.get("segmentation")
-        rings = outline_rings(segmentation, size)
-        if not rings and segmentation is not None and needs.masks:
-            builder.dropped["instance with an unusable outline"] += 1
+@dataclass(frozen=True)
+class _Adder:
+    """Puts annotations into a builder, each with the number of its image."""
+
+    builder: RecordsBuilder
+    label_of: Mapping[str, int]
+    needs: TaskNeeds
+    points: int
+    offset: float
+    file: Path
+
+    def __call__(self, image: int, annotation: Annotation) -> None:
+        label = self.label_of.get(id_key(annotation.category_id))
+        if label is None:
+            where = self._where(annotation)
+            raise ValueError(f"{where}: category {annotation.category_id!r} is not in 'categories'")
+        box = self._box(annotation)
+        if box is None:
+            self.builder.dropped["box with a number that is not finite"] += 1
             return
-        if not rings:
-            builder.dropped["instance without an outline (box kept)"] += 1
-    if needs.rboxes:
-        if "segmentation" not in annotation:
-            builder.dropped["annotation without a quadrilateral"] += 1
+        if annotation.iscrowd:
+            self.builder.crowd(box, image=image)
             return
-        quad = _quad(annotation["segmentation"], f"{where} of image {annotation.get('image_id')!r}")
-        box = (min(quad[::2]), min(quad[1::2]), max(quad[::2]), max(quad[1::2]))
-    if needs.keypoints and annotation.get("keypoints"):
-        keypoints = _keypoints(annotation, points, offset, where)
-    builder.instance(
-        box,
-        label,
-        area=area,
-        difficult=bool(annotation.get("difficult", 0)),
-        rings=rings,
-        keypoints=keypoints,
-        quad=quad,
-    )
+        area = annotation.area
+        if area is not None and (type(area) is not float or not isfinite(area)):
+            area = finite_number(area, self._where(annotation) + ": area")
+        rings: Sequence[Sequence[float]] = ()
+        quad: Sequence[float] = ()
+        keypoints: Sequence[float] = ()
+        if self.needs.outlines:
+            segmentation = _outline(annotation)
+            rings = outline_rings(segmentation, self.builder.size(image))
+            if not rings and segmentation is not None and self.needs.masks:
+                self.builder.dropped["instance with an unusable outline"] += 1
+                return
+            if not rings:
+                self.builder.dropped["instance without an outline (box kept)"] += 1
+        if self.needs.rboxes:
+            if not isinstance(annotation, OutlinedAnnotation) or annotation.segmentation is UNSET:
+                self.builder.dropped["annotation without a quadrilateral"] += 1
+                return
+            quad = _quad(
+                annotation.segmentation, f"{self._where(annotation)} of image {annotation.image_id!r}"
+            )
+            box = (min(quad[::2]), min(quad[1::2]), max(quad[::2]), max(quad[1::2]))
+        if self.needs.keypoints and annotation.keypoints:
+            keypoints = self._keypoints(annotation)
+        self.builder.instance(
+            box,
+            label,
+            image=image,
+            area=area,
+            difficult=bool(annotation.difficult),
+            rings=rings,
+            keypoints=keypoints,
+            quad=quad,
+        )
+
+    def _where(self, annotation: Annotation) -> str:
+        return f"{self.file}, annotation {'(without id)' if annotation.id is None else annotation.id}"
+
+    def _box(self, annotation: Annotation) -> tuple[float, float, float, float] | None:
+        """Return x1, y1, x2, y2, or None where a number is not finite."""
+        stated = annotation.bbox
+        # a file has millions of these: the message is only put together for a box that needs it
+        try:
+            x, y, w, h = stated
+            right, bottom = x + w, y + h
+            if isfinite(right) and isfinite(bottom):
+                return x, y, right, bottom
+        except (TypeError, ValueError, OverflowError):
+            pass
+        x, y, w, h = numbers(stated, 4, self._where(annotation) + ": bbox")
+        return (x, y, x + w, y + h) if all(map(isfinite, (x, y, w, h))) else None
+
+    def _keypoints(self, annotation: Annotation) -> list[float]:
+        flat, count = annotation.keypoints, self.points
+        where = self._where(annotation)
+        if not isinstance(flat, list) or len(flat) != 3 * count:
+            size = len(flat) if isinstance(flat, list) else flat
+            raise ValueError(
+                f"{where} of image {annotation.image_id!r}: keypoints must hold {3 * count} numbers "
+                f"({count} points), got {size}"
+            )
+        values = numbers(flat, 3 * count, where)
+        for at in range(0, len(values), 3):
+            if values[at + 2] > 0:
+                values[at] += self.offset
+                values[at + 1] += self.offset
+        return values
 
 
-def numbers(value: object, count: int, where: str) -> list[float]:
-    """Return ``value`` as ``count`` floats (numbers written as text are read); ValueError names ``where``."""
-    if not isinstance(value, list | tuple) or len(value) != count:
-        raise ValueError(f"{where} must hold {count} numbers, got {value!r}")
-    try:
-        return [float(item) for item in value]
-    except (TypeError, ValueError):
-        raise ValueError(f"{where} must hold {count} numbers, got {value!r}") from None
+def _outline(annotation: Annotation) -> object:
+    stated = annotation.segmentation if isinstance(annotation, OutlinedAnnotation) else UNSET
+    return None if stated is UNSET else stated
 
 
-def has_finite_box(annotation: Json) -> bool:
-    """Tell whether the ``bbox`` of an annotation is four finite numbers."""
-    return all(map(math.isfinite, numbers(annotation.get("bbox"), 4, "bbox")))
-
-
-def finite_number(value: object, where: str) -> float:
-    """Return ``value`` as a finite float (a number written as text is read); ValueError names ``where``."""
-    (number,) = numbers([value], 1, where)
-    if not math.isfinite(number):
-        raise ValueError(f"{where} must be finite, got {value!r}")
-    return number
-
-
-def usable_rings(segmentation: object) -> list[list[float]]:
-    """Return the polygon rings of a ``segmentation`` that have at least three whole, finite points.
-
-    >>> usable_rings([[], [0, 0, 4, 0, 4, 4], [1, 1, 2]])
-    [[0.0, 0.0, 4.0, 0.0, 4.0, 4.0]]
-    """
-    if not isinstance(segmentation, list):
-        return []
-    rings = []
-    for ring in segmentation:
-        if isinstance(ring, list) and len(ring) >= 6 and len(ring) % 2 == 0:
-            try:
-                values = [float(v) for v in ring]
-            except (TypeError, ValueError):
-                continue
-            if all(map(math.isfinite, values)):
-                rings.append(values)
-    return rings
-
-
-def outline_rings(segmentation: object, size: tuple[int, int]) -> list[list[float]]:
-    """Return the rings of a polygon list or of a run-length mask, traced; [] when there is no usable one.
-
-    >>> outline_rings({"size": [1, 2], "counts": [0, 2]}, (1, 2))
-    [[0.0, 0.0, 2.0, 0.0, 2.0, 1.0, 0.0, 1.0]]
-    """
-    if not isinstance(segmentation, dict):
-        return usable_rings(segmentation)
-    try:
-        return [ring.reshape(-1).tolist() for ring in rle_rings(segmentation, size)]
-    except ValueError:
-        return []
+def _visible(annotation: Annotation) -> float:
+    return 1.0 if annotation.visible_fraction is None else float(annotation.visible_fraction)
 
 
 def _quad(segmentation: object, where: str) -> list[float]:
@@ -218,22 +170,6 @@ def _quad(segmentation: object, where: str) -> list[float]:
     if not isinstance(ring, list) or len(ring) != 8:
         raise ValueError(f"{where}: an oriented box needs one ring of four points, got {segmentation!r}")
     return numbers(ring, 8, where)
-
-
-def _keypoints(annotation: Json, count: int, offset: float, where: str) -> list[float]:
-    flat = annotation["keypoints"]
-    if not isinstance(flat, list) or len(flat) != 3 * count:
-        size = len(flat) if isinstance(flat, list) else flat
-        raise ValueError(
-            f"{where} of image {annotation.get('image_id')!r}: keypoints must hold {3 * count} numbers "
-            f"({count} points), got {size}"
-        )
-    values = numbers(flat, 3 * count, where)
-    for at in range(0, len(values), 3):
-        if values[at + 2] > 0:
-            values[at] += offset
-            values[at + 1] += offset
-    return values
 
 
 def _categories(
@@ -255,26 +191,28 @@ def _categories(
     return ids, tuple(named[i] for i in ids)
 
 
-def _keypoint_names(document: Json, file: Path) -> tuple[str, ...]:
-    lists = {tuple(c["keypoints"]) for c in document["categories"] if c.get("keypoints")}
+def _keypoint_names(file: CocoFile) -> tuple[str, ...]:
+    lists = {tuple(c["keypoints"]) for c in file.categories if c.get("keypoints")}
     if len(lists) > 1:
-        raise ValueError(f"{file}: its categories have different 'keypoints' lists; one list per data set")
+        raise ValueError(
+            f"{file.path}: its categories have different 'keypoints' lists; one list per data set"
+        )
     return lists.pop() if lists else ()
 
 
-def _keypoint_count(document: Json, names: Sequence[str], file: Path) -> int:
+def _keypoint_count(file: CocoFile, names: Sequence[str]) -> int:
     if names:
         return len(names)
-    for annotation in document["annotations"]:
-        flat = annotation.get("keypoints")
+    for annotation in file.annotations(outlines=False):
+        flat = annotation.keypoints
         if flat:
             if len(flat) % 3:
                 raise ValueError(
-                    f"{file}, annotation {annotation.get('id')} of image {annotation.get('image_id')!r}: "
+                    f"{file.path}, annotation {annotation.id} of image {annotation.image_id!r}: "
                     f"keypoints must come in threes, got {len(flat)} numbers"
                 )
             return len(flat) // 3
-    raise ValueError(f"{file} has no keypoints; the pose task needs a person_keypoints file")
+    raise ValueError(f"{file.path} has no keypoints; the pose task needs a person_keypoints file")
 
 
 def _sort_key(image_id: object) -> tuple[int, int, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from lucid_data.formats.parsed import RowError
-from lucid_data.records import RecordsBuilder
+from lucid_data.records_builder import RecordsBuilder
 
 # exporters round: this far outside [0, 1] is clamped, anything further is an error
 TOLERANCE = 1e-3

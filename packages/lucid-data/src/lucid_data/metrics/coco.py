@@ -20,7 +20,8 @@ from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from lucid_data.formats.coco import finite_number, id_key, load_document, numbers
+from lucid_data.formats.coco_json import load_document
+from lucid_data.formats.coco_values import finite_number, id_key, numbers
 from lucid_data.metrics.report import Array, ClassScore, CocoReport, Curves
 
 Kind = Literal["bbox", "segm", "keypoints"]

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from lucid_data.catalog import Catalog, open_catalog
-from lucid_data.formats.coco import load_document
+from lucid_data.formats.coco_json import load_document
 from lucid_data.layout import SPLIT_SPELLINGS, WHOLE, Layout, available_splits
 from lucid_data.randomness import Stream
 from lucid_data.tiling.windows import tile_windows, window_labels
