@@ -117,7 +117,7 @@ def damaged(header: dict[str, object], **changes: object) -> dict[str, object]:
     ("changes", "message"),
     [
         ({"schema": 2}, "schema 2, this version reads 1"),
-        ({"task": "segment"}, "unknown task 'segment'"),
+        ({"task": "depth"}, "unknown task 'depth'"),
         ({"size": "q"}, "unknown size 'q'"),
         ({"num_classes": 4}, "3 names for num_classes=4"),
         ({"names": "abc"}, "list of class names"),

@@ -21,7 +21,9 @@ def test_loss_and_decoding_agree_with_the_cpu_without_synchronising() -> None:
     labels, valid = torch.randint(0, 5, (3, 12)), torch.rand(3, 12) < 0.7
     loss = DetectionLoss(5)
     expected = loss(output, points, strides, boxes, labels, valid, alpha=0.8)
-    there = HeadOutput(*(BranchOutput(branch.cls.cuda(), branch.box.cuda()) for branch in output))
+    there = HeadOutput(
+        *(BranchOutput(branch.cls.cuda(), branch.box.cuda()) for branch in (output.o2m, output.o2o))
+    )
     targets = [t.cuda() for t in (points, strides, boxes, labels, valid)]
     torch.cuda.set_sync_debug_mode("error")
     try:

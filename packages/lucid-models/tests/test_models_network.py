@@ -12,7 +12,7 @@ from lucid_models.blocks import Attention, AttentionBlock
 def test_outputs_are_dense_over_all_anchor_points(detector: Detector) -> None:
     output = detector(torch.rand(2, 3, 64, 96))
     anchors = 8 * 12 + 4 * 6 + 2 * 3
-    for branch in output:
+    for branch in (output.o2m, output.o2o):
         assert branch.cls.shape == (2, anchors, 3)
         assert branch.box.shape == (2, anchors, 4)
         assert branch.coeff is branch.angle is branch.keypoints is branch.keypoint_sigma is None
@@ -148,7 +148,7 @@ def test_memory_format_does_not_change_the_result(lively: Detector) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"task": "segment"}, "unknown task 'segment'; choose one of detect"),
+        ({"task": "depth"}, "unknown task 'depth'; choose one of detect, segment, pose, obb"),
         ({"size": "q"}, "unknown size 'q'; choose one of n, s, m, l, x"),
         ({"num_classes": 0}, "at least 1, got 0"),
         ({"num_classes": 3, "names": ["a", "b"]}, "2 names for num_classes=3"),

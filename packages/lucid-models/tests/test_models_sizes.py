@@ -6,13 +6,29 @@ import torch
 from lucid_models import SIZES, TASKS, build_detector, count, fuse
 from lucid_models.blocks import Attention, AttentionBlock, Bottleneck, ConvUnit, CrossStage
 
-# deployed folded parameters, training checkpoint parameters, GFLOPs; detect, 80 classes, 640 px
+# deployed folded parameters, training checkpoint parameters (None: not stated), GFLOPs, at the task's own canvas
+# and class count; each row in the order n, s, m, l, x
 TARGETS = {
-    "n": (2_408_932, 2_572_280, 5.3599),
-    "s": (9_496_140, 10_009_784, 20.6924),
-    "m": (20_411_132, 21_896_248, 68.1882),
-    "l": (24_807_420, 26_299_704, 86.4352),
-    "x": (55_725_948, 58_993_368, 193.8773),
+    "detect": (
+        (2_408_932, 9_496_140, 20_411_132, 24_807_420, 55_725_948),
+        (2_572_280, 10_009_784, 21_896_248, 26_299_704, 58_993_368),
+        (5.3599, 20.6924, 68.1882, 86.4352, 193.8773),
+    ),
+    "segment": (
+        (2_722_980, 10_396_300, 23_569_148, 27_965_436, 62_819_132),
+        (None,) * 5,
+        (9.1315, 34.2239, 121.5132, 139.7602, 313.5133),
+    ),
+    "obb": (
+        (2_449_332, 9_756_972, 21_209_468, 25_605_756, 57_559_452),
+        (2_652_984, 10_531_832, 23_493_688, 27_897_144, 62_661_528),
+        (13.9516, 55.1263, 183.2860, 229.9985, 516.4902),
+    ),
+    "pose": (
+        (2_926_494, 10_359_750, 21_538_166, 25_934_454, 57_557_832),
+        (3_625_680, 11_755_568, 24_168_880, 28_572_336, 62_678_076),
+        (7.4513, 23.8812, 73.0871, 91.3342, 201.7443),
+    ),
 }
 STAGES = """
 stem 448 896 1792 1792 2688
@@ -40,11 +56,13 @@ def parameters(module: torch.nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_parameters_and_operations_equal_the_published_sizes(size: str) -> None:
-    result = count("detect", size)
-    deployed, training, gflops = TARGETS[size]
-    assert (result.params_deployed, result.params_training) == (deployed, training)
+@pytest.mark.parametrize("column", range(5))
+@pytest.mark.parametrize("task", TASKS)
+def test_parameters_and_operations_equal_the_published_sizes(task: str, column: int) -> None:
+    result = count(task, list(SIZES)[column])
+    deployed, training, gflops = (row[column] for row in TARGETS[task])
+    assert result.params_deployed == deployed
+    assert training is None or result.params_training == training
     assert round(result.gflops, 4) == gflops
 
 
@@ -100,8 +118,10 @@ def test_counting_a_detector_leaves_flags_and_weights() -> None:
     assert result == count("detect", "n", num_classes=2)
 
 
-def test_operations_follow_the_canvas_area() -> None:
-    assert count("detect", "n", image_size=320).gflops * 4 == pytest.approx(count("detect", "n").gflops)
+@pytest.mark.parametrize("task", TASKS)
+def test_operations_follow_the_canvas_area(task: str) -> None:
+    side = TASKS[task].image_size // 2
+    assert count(task, "n", image_size=side).gflops * 4 == pytest.approx(count(task, "n").gflops)
 
 
 @pytest.mark.parametrize("table", [SIZES, TASKS])

@@ -69,7 +69,7 @@ def checkpoint_header(
         "names": list(detector.names),
         "num_classes": detector.num_classes,
         "image_size": detector.image_size if image_size is None else image_size,
-        "num_keypoints": None,
+        "num_keypoints": detector.num_keypoints,
         "weights": {key: weights[key].detach() for key in state},
     }
 

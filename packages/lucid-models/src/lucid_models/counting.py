@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lucid_models.deploy import fuse
 from lucid_models.detector import Detector, build_detector
+from lucid_models.registry import TASKS, look_up
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,12 @@ class Count:
 def count(model: Detector, *, image_size: int | None = None) -> Count: ...
 @overload
 def count(
-    model: str = "detect", size: str = "n", *, num_classes: int | None = None, image_size: int | None = None
+    model: str = "detect",
+    size: str = "n",
+    *,
+    num_classes: int | None = None,
+    num_keypoints: int | None = None,
+    image_size: int | None = None,
 ) -> Count: ...
 
 
@@ -38,12 +44,14 @@ def count(
     size: str = "n",
     *,
     num_classes: int | None = None,
+    num_keypoints: int | None = None,
     image_size: int | None = None,
 ) -> Count:
     """Return the `Count` of a detector, or of a task and size by name, at a square canvas side in pixels.
 
-    ``image_size`` defaults to the detector's or the task's own. The detector is left as it was, its
-    train/eval flags included. Attention products count nothing, by the convention of published tables.
+    ``image_size`` defaults to the detector's or the task's own, ``num_keypoints`` to the task's. The
+    detector is left as it was, its train/eval flags included. Attention products count nothing, by the
+    convention of published tables.
 
     >>> count("detect", "n")
     Count(params_deployed=2408932, params_training=2572280, gflops=5.3598848)
@@ -51,8 +59,9 @@ def count(
     if isinstance(model, Detector):
         twin = _weightless(model)
     else:
+        points = look_up(TASKS, "task", model).num_keypoints if num_keypoints is None else num_keypoints
         with torch.device("meta"):
-            twin = build_detector(model, size, num_classes=num_classes)
+            twin = build_detector(model, size, num_classes=num_classes, num_keypoints=points)
     folded = fuse(twin)
     side = twin.image_size if image_size is None else image_size
     return Count(
@@ -77,11 +86,15 @@ def _operations(module: nn.Module, image_size: int) -> int:
 
     def observe(layer: nn.Module, _: object, output: Tensor) -> None:
         nonlocal total
-        per_element = layer.weight[0].numel() if isinstance(layer, nn.Conv2d) else 1
+        per_element = 1
+        if isinstance(layer, nn.Conv2d):
+            per_element = layer.weight[0].numel()
+        elif isinstance(layer, nn.ConvTranspose2d):  # each input element meets the whole kernel
+            per_element = layer.weight[:, 0].numel() // (layer.stride[0] * layer.stride[1])
         total += output.numel() * per_element
 
     for layer in module.modules():
-        if isinstance(layer, nn.Conv2d | nn.Upsample):
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Upsample):
             layer.register_forward_hook(observe)
     module(torch.empty(1, 3, image_size, image_size, device="meta"))
     return total

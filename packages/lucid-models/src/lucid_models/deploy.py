@@ -9,36 +9,44 @@ from torch import Tensor, nn
 from lucid_models.backbone import Backbone
 from lucid_models.blocks import ConvUnit
 from lucid_models.detector import Detector, check_images
-from lucid_models.heads import Branch, BranchOutput
+from lucid_models.heads import Branch, BranchOutput, MaskNet
 from lucid_models.neck import Neck
 
 BranchName = Literal["o2o", "o2m"]
 
 
 class Deployed(nn.Module):
-    """Backbone, neck and one head branch: what inference needs."""
+    """Backbone, neck, one head branch and, for masks, the prototypes: what inference needs."""
 
-    def __init__(self, backbone: Backbone, neck: Neck, branch: Branch) -> None:
+    def __init__(self, backbone: Backbone, neck: Neck, branch: Branch, masks: MaskNet | None = None) -> None:
         super().__init__()
         self.backbone = backbone
         self.neck = neck
         self.branch = branch
+        self.masks = masks
 
     def forward(self, images: Tensor) -> BranchOutput:
         """Return the branch's dense output for images (B, 3, H, W); refusals as `Detector.forward`."""
         check_images(images)
-        return cast(BranchOutput, self.branch(self.neck(self.backbone(images))))
+        levels = self.neck(self.backbone(images))
+        output = cast(BranchOutput, self.branch(levels))
+        return output if self.masks is None else output._replace(prototypes=self.masks(levels)[0])
 
 
 def deployed(detector: Detector, branch: BranchName = "o2o") -> Deployed:
     """Return a view of one branch that shares the detector's parameters and modules.
+
+    It holds nothing that training alone reads: not the other branch, no semantic map, no uncertainty.
 
     >>> from lucid_models import build_detector
     >>> detector = build_detector(num_classes=2)
     >>> deployed(detector).backbone is detector.backbone
     True
     """
-    return Deployed(detector.backbone, detector.neck, getattr(detector.head, branch))
+    head = detector.head
+    chosen: Branch = getattr(head, branch)
+    masks = None if head.masks is None else head.masks.deployable()
+    return Deployed(detector.backbone, detector.neck, chosen.deployable(), masks)
 
 
 def fuse(detector: Detector, branch: BranchName = "o2o") -> Deployed:

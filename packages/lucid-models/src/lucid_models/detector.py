@@ -15,21 +15,29 @@ class Detector(nn.Module):
     """A network of one task and size. Build it with `build_detector`.
 
     Attributes: ``task``, ``size`` (their names), ``num_classes``, ``names`` (tuple of class names),
-    ``image_size`` (canvas side it is meant for, pixels), ``strides``; submodules ``backbone``, ``neck``,
-    ``head``.
+    ``image_size`` (canvas side it is meant for, pixels), ``num_keypoints`` (None without),
+    ``strides``; submodules ``backbone``, ``neck``, ``head``.
     """
 
-    def __init__(self, task: TaskSpec, size: SizeSpec, names: tuple[str, ...], image_size: int) -> None:
+    def __init__(
+        self,
+        task: TaskSpec,
+        size: SizeSpec,
+        names: tuple[str, ...],
+        image_size: int,
+        num_keypoints: int | None = None,
+    ) -> None:
         super().__init__()
         self.task = task.name
         self.size = size.name
         self.names = names
         self.num_classes = len(names)
         self.image_size = image_size
+        self.num_keypoints = num_keypoints
         self.strides = STRIDES
         self.backbone = Backbone(size)
         self.neck = Neck(size, self.backbone.widths)
-        self.head = Head(self.neck.widths, self.num_classes)
+        self.head = Head(task, self.neck.widths, self.num_classes, num_keypoints)
 
     def forward(self, images: Tensor) -> HeadOutput:
         """Return both branches' dense outputs for images (B, 3, H, W), floating point, RGB in [0, 1].
@@ -66,10 +74,11 @@ def build_detector(
 ) -> Detector:
     """Return a freshly initialised `Detector` of a task in `TASKS` and a size in `SIZES`.
 
-    ``num_classes`` defaults to the length of ``names``, or to the task's own (80); ``names`` default to
-    ``class_0`` onwards; ``image_size`` (pixels) to the task's own (640). Raises ValueError for an unknown
-    task or size, listing the known ones, for a class count below 1 or unlike the names, for repeated names,
-    for an image size that is not a positive multiple of 32, and for keypoints on a task that has none.
+    ``num_classes`` defaults to the length of ``names``, or to the task's own; ``names`` default to
+    ``class_0`` onwards; ``image_size`` (pixels) to the task's own. ``num_keypoints`` describes the
+    annotations, so the pose task wants it said and the others refuse it. Raises ValueError for an unknown
+    task or size, listing the known ones, for a class or keypoint count below 1, for names unlike the class
+    count or repeated, and for an image size that is not a positive multiple of 32.
 
     >>> import torch
     >>> detector = build_detector("detect", "n", names=["circle", "square"])
@@ -77,8 +86,12 @@ def build_detector(
     torch.Size([1, 84, 2])
     """
     task_spec, size_spec = look_up(TASKS, "task", task), look_up(SIZES, "size", size)
-    if num_keypoints is not None:
+    if task_spec.num_keypoints is None and num_keypoints is not None:
         raise ValueError(f"task {task!r} predicts no keypoints; leave num_keypoints out")
+    if task_spec.num_keypoints is not None and (num_keypoints is None or num_keypoints < 1):
+        raise ValueError(
+            f"task {task!r} needs num_keypoints of at least 1, got {num_keypoints}; COCO persons have 17"
+        )
     if num_classes is None:
         num_classes = task_spec.num_classes if names is None else len(names)
     if num_classes < 1:
@@ -92,4 +105,4 @@ def build_detector(
     image_size = task_spec.image_size if image_size is None else image_size
     if image_size < 1 or image_size % STRIDES[-1]:
         raise ValueError(f"image_size must be a positive multiple of {STRIDES[-1]}, got {image_size}")
-    return Detector(task_spec, size_spec, names, image_size)
+    return Detector(task_spec, size_spec, names, image_size, num_keypoints)

@@ -1,4 +1,4 @@
-"""The two read-only tables a detector is chosen from: five sizes, and the tasks that can be built."""
+"""The two read-only tables a detector is chosen from: five sizes and four tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,14 +37,24 @@ class SizeSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task: its default canvas side in pixels and default number of classes."""
+    """One task: its default canvas side in pixels and number of classes, and what it predicts beside classes.
+
+    ``num_keypoints`` is the count its published sizes are stated for, None without keypoints; ``masks`` and
+    ``rotated`` say whether it predicts instance masks, and rotated boxes in place of upright ones.
+    """
 
     name: str
     image_size: int
     num_classes: int
+    num_keypoints: int | None = None
+    masks: bool = False
+    rotated: bool = False
 
 
-def _table(*rows: SizeSpec) -> Mapping[str, SizeSpec]:
+SpecT = TypeVar("SpecT", SizeSpec, TaskSpec)
+
+
+def _table(*rows: SpecT) -> Mapping[str, SpecT]:
     return MappingProxyType({row.name: row for row in rows})
 
 
@@ -57,7 +67,12 @@ SIZES: Mapping[str, SizeSpec] = _table(
 )
 """The five sizes by letter; read-only."""
 
-TASKS: Mapping[str, TaskSpec] = MappingProxyType({"detect": TaskSpec("detect", 640, 80)})
+TASKS: Mapping[str, TaskSpec] = _table(
+    TaskSpec("detect", 640, 80),
+    TaskSpec("segment", 640, 80, masks=True),
+    TaskSpec("pose", 640, 1, num_keypoints=17),
+    TaskSpec("obb", 1024, 15, rotated=True),
+)
 """The tasks `build_detector` can build, by name; read-only."""
 
 Row = TypeVar("Row")

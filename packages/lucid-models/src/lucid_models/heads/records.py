@@ -1,4 +1,7 @@
-"""The records a head returns. B images, A anchor points in level order 8, 16, 32 and row-major, C classes."""
+"""The records a head returns.
+
+B images, A anchor points in level order 8, 16, 32 and row-major, C classes, K keypoints.
+"""
 
 from typing import NamedTuple
 
@@ -22,6 +25,8 @@ class BranchOutput(NamedTuple):
     """(B, A, K) visibility logits."""
     keypoint_sigma: Tensor | None = None
     """(B, A, K, 2) uncertainty before its sigmoid; training only."""
+    prototypes: Tensor | None = None
+    """(B, 32, H / 4, W / 4) mask prototypes, one tensor for both branches."""
 
 
 class HeadOutput(NamedTuple):
@@ -29,3 +34,5 @@ class HeadOutput(NamedTuple):
 
     o2m: BranchOutput
     o2o: BranchOutput
+    semantic: Tensor | None = None
+    """(B, C, H / 8, W / 8) class logits per cell; training mode of a segment detector only."""

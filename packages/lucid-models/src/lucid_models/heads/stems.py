@@ -26,6 +26,21 @@ def class_width(n3: int, num_classes: int) -> int:
     return max(n3, min(num_classes, 100))
 
 
+def coefficient_width(n3: int) -> int:
+    """Return the hidden width of mask coefficient stems."""
+    return max(32, n3 // 4)
+
+
+def angle_width(n3: int) -> int:
+    """Return the hidden width of angle stems."""
+    return n3 // 4
+
+
+def keypoint_width(n3: int, num_keypoints: int) -> int:
+    """Return the hidden width of keypoint stems."""
+    return max(n3 // 4, 5 * num_keypoints)
+
+
 def class_prior_(conv: nn.Conv2d) -> nn.Conv2d:
     """Set the bias so that every class starts at probability 0.01, and return the convolution.
 
@@ -37,10 +52,20 @@ def class_prior_(conv: nn.Conv2d) -> nn.Conv2d:
     return conv
 
 
+def trunk(channels: int, hidden: int) -> tuple[ConvUnit, ConvUnit]:
+    """Return the two 3x3 units, (B, channels, h, w) -> (B, hidden, h, w), that every stem but class's has."""
+    return ConvUnit(channels, hidden, 3), ConvUnit(hidden, hidden, 3)
+
+
+def plain_stem(channels: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Return (B, channels, h, w) -> (B, outputs, h, w)."""
+    return nn.Sequential(*trunk(channels, hidden), nn.Conv2d(hidden, outputs, 1))
+
+
 def box_stem(channels: int, hidden: int) -> nn.Sequential:
-    """Return (B, channels, h, w) -> (B, 4, h, w)."""
+    """Return (B, channels, h, w) -> (B, 4, h, w), biased to real boxes."""
     output = nn.Conv2d(hidden, 4, 1)
-    stem = nn.Sequential(ConvUnit(channels, hidden, 3), ConvUnit(hidden, hidden, 3), output)
+    stem = nn.Sequential(*trunk(channels, hidden), output)
     if output.bias is not None:
         nn.init.constant_(output.bias, BOX_DISTANCE)
     return stem
