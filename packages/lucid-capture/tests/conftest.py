@@ -1,4 +1,5 @@
 import copy
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,11 @@ from lucid_capture import GuardedRegion, ModuleCertificate, Poison, TapeBackend
 # a test never asserts a time
 hypothesis.settings.register_profile("lucid", deadline=None)
 hypothesis.settings.load_profile("lucid")
+
+
+# recording collects garbage; what importing torch made need not be looked at each time
+gc.collect()
+gc.freeze()
 
 
 class Net(nn.Module):

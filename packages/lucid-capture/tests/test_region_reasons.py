@@ -1,5 +1,7 @@
+import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -82,9 +84,11 @@ def _mode(toy: Any, region: GuardedRegion, net: nn.Module) -> None:
 
 @produces(Reason.IN_CAPTURE)
 def _in_capture(toy: Any, region: GuardedRegion, net: nn.Module) -> None:
-    region.backend._capturing = True  # type: ignore[attr-defined]
-    toy.run(region)
-    region.backend._capturing = False  # type: ignore[attr-defined]
+    def work(tensors: Any) -> Any:
+        toy.run(region)
+        return tensors
+
+    TapeBackend(warmup=0).record(work, [torch.ones(1)], (), differentiable=True)
 
 
 @produces(Reason.GLOBAL_HOOKS)
@@ -92,6 +96,34 @@ def _global_hooks(toy: Any, region: GuardedRegion, net: nn.Module) -> None:
     handle = nn.modules.module.register_module_forward_hook(lambda *a: None)
     toy.run(region)
     handle.remove()
+
+
+@produces(Reason.STREAM)
+def _stream(toy: Any, region: GuardedRegion, net: nn.Module) -> None:
+    with region.backend.on_stream(1):  # type: ignore[attr-defined]
+        toy.run(region)
+
+
+@produces(Reason.ALIASED)
+def _aliased(toy: Any, region: GuardedRegion, net: nn.Module) -> None:
+    shared = torch.zeros(260)
+    net.norm.running_mean = shared[256:]
+    region.drop()
+    toy.run(region)
+    toy.scalar(region(shared[:256].view(2, 2, 8, 8))).backward()
+
+
+@produces(Reason.DECLINED)
+def _declined(toy: Any, region: GuardedRegion, net: nn.Module) -> None:
+    region.admit = lambda image: bool(image.isfinite().all())
+    region(torch.full((2, 2, 8, 8), torch.inf))
+    region.admit = None
+
+
+@produces(Reason.PAUSED)
+def _paused(toy: Any, region: GuardedRegion, net: nn.Module) -> None:
+    with region.paused():
+        toy.run(region)
 
 
 @produces(Reason.UNSUPPORTED)
@@ -237,50 +269,111 @@ class NativeTwin:
     def __call__(self, *args: Any) -> Any:
         return self.net(*args)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        yield
+
     def drop(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize(
-    "reason",
-    [
-        Reason.MODE,
-        Reason.STORAGE,
-        Reason.STRUCTURE,
-        Reason.HOOKS,
-        Reason.PRECISION,
-        Reason.CONTRACT,
-    ],
-    ids=lambda r: r.name,
+# A mutant removes one guard. The test above must then fail for the reason that the guard gave.
+
+Mutate = Callable[[pytest.MonkeyPatch, GuardedRegion], None]
+MUTANTS: dict[Reason, Mutate] = {}
+
+
+def mutant(*reasons: Reason) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        for reason in reasons:
+            MUTANTS[reason] = functools.partial(function, reason)
+        return function
+
+    return register
+
+
+@mutant(
+    Reason.HELD,
+    Reason.GRAD_MODE,
+    Reason.IN_CAPTURE,
+    Reason.GLOBAL_HOOKS,
+    Reason.DECLINED,
 )
-def test_without_its_guard_the_change_is_not_noticed(
-    toy: Any, active: tuple[GuardedRegion, nn.Module], reason: Reason, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    region, net = active
+def no_guard_of_the_call(reason: Reason, patch: pytest.MonkeyPatch, region: GuardedRegion) -> None:
+    patch.setattr(region, "_transient", lambda args, tensors: None)
+
+
+@mutant(
+    Reason.MODE,
+    Reason.STORAGE,
+    Reason.TRAINABLE,
+    Reason.STRUCTURE,
+    Reason.PRECISION,
+    Reason.CONTRACT,
+)
+def no_such_fact(reason: Reason, patch: pytest.MonkeyPatch, region: GuardedRegion) -> None:
     original = region._facts
-    monkeypatch.setattr(region, "_facts", lambda: {k: v for k, v in original().items() if k is not reason})
+    patch.setattr(region, "_facts", lambda: {k: v for k, v in original().items() if k is not reason})
     region.drop()
-    toy.run(region, seed=0)
-    PRODUCERS[reason](toy, region, net)
-    assert region.counts[reason] == 0
-    assert region.state is not State.RETIRED
+    image = torch.zeros(2, 2, 8, 8)
+    region(image)
 
 
-@pytest.mark.parametrize("reason", [Reason.GLOBAL_HOOKS, Reason.GRAD_MODE], ids=lambda r: r.name)
-def test_without_the_guards_of_a_call_it_would_be_replayed(
+@mutant(Reason.HOOKS, Reason.STREAM, Reason.ALIASED, Reason.REPLAYED)
+def wrong_answer_about_a_recording(reason: Reason, patch: pytest.MonkeyPatch, region: GuardedRegion) -> None:
+    original = region._replayable
+    other = Reason.SIGNATURE if reason is Reason.REPLAYED else Reason.REPLAYED
+
+    def mutated(*args: Any) -> Reason:
+        found = original(*args)
+        return other if found is reason else found
+
+    patch.setattr(region, "_replayable", mutated)
+
+
+@mutant(Reason.FIRST_SIGHTING, Reason.SIGNATURE, Reason.UNSUPPORTED, Reason.RECORDED)
+def wrong_answer_about_a_new_signature(
+    reason: Reason, patch: pytest.MonkeyPatch, region: GuardedRegion
+) -> None:
+    original = region._recordable
+    other = Reason.SIGNATURE if reason is Reason.RECORDED else Reason.RECORDED
+
+    def mutated(*args: Any) -> Reason:
+        found = original(*args)
+        return other if found is reason else found
+
+    patch.setattr(region, "_recordable", mutated)
+
+
+@mutant(Reason.RETIRED, Reason.CLOSED, Reason.PAUSED)
+def never_out_of_service(reason: Reason, patch: pytest.MonkeyPatch, region: GuardedRegion) -> None:
+    patch.setattr(region, "_standing", lambda: None)
+
+
+@mutant(Reason.RECORDING_FAILED)
+def a_failed_recording_is_hidden(reason: Reason, patch: pytest.MonkeyPatch, region: GuardedRegion) -> None:
+    region.policy = {**region.policy, reason: Outcome.NATIVE_ONCE}
+
+
+@pytest.mark.parametrize("reason", list(Reason), ids=lambda r: r.name)
+def test_without_its_guard_the_reason_is_not_given(
     toy: Any, active: tuple[GuardedRegion, nn.Module], reason: Reason, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     region, net = active
-    monkeypatch.setattr(region, "_transient", lambda tensors: None)
-    PRODUCERS[reason](toy, region, net)
-    assert region.counts[Reason.REPLAYED] == 1
+    MUTANTS[reason](monkeypatch, region)
+    region.counts.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReplayWarning)
+        with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):  # noqa: PT012
+            PRODUCERS[reason](toy, region, net)
+            assert region.counts[reason] == 1
 
 
 def test_without_the_hold_an_outstanding_backward_fails(
     toy: Any, active: tuple[GuardedRegion, nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     region, net = active
-    monkeypatch.setattr(region, "_transient", lambda tensors: None)
+    monkeypatch.setattr(region, "_transient", lambda args, tensors: None)
     with pytest.raises(RuntimeError, match="overwritten"):
         PRODUCERS[Reason.HELD](toy, region, net)

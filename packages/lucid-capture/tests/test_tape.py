@@ -136,7 +136,7 @@ def test_recordings_do_not_nest() -> None:
             differentiable=False,
         )
     assert not backend.in_capture()
-    assert backend.stats.failures == 1
+    assert backend.stats.failures == 2  # the inner recording and the outer one
 
 
 def test_the_weight_cache_of_autocast_is_refused() -> None:

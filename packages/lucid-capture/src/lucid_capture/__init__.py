@@ -1,7 +1,8 @@
 """Guarded replay of fixed-shape work for any training loop."""
 
 from lucid_capture.backend import BackendStats, CaptureError, RecorderBackend, Recording, RefusingBackend
-from lucid_capture.certificate import Certificate, FunctionCertificate, ModuleCertificate
+from lucid_capture.certificate import Certificate, CompositeCertificate, FunctionCertificate, ModuleCertificate
+from lucid_capture.probe import ExecutionProbe
 from lucid_capture.reason import POLICY, Outcome, Reason
 from lucid_capture.region import GuardedRegion, ReplayWarning, State
 from lucid_capture.report import RegionReport, ReplayReport
@@ -15,7 +16,9 @@ __all__ = [
     "CaptureError",
     "Certificate",
     "Comparison",
+    "CompositeCertificate",
     "CountedCalls",
+    "ExecutionProbe",
     "FunctionCertificate",
     "GuardedRegion",
     "ModuleCertificate",

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from operator import attrgetter
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
+from lucid_capture._bindings import Stamp, enumerates_itself, hook_tables, scalar_facts, structure_facts
 from lucid_capture.reason import Reason
-from lucid_capture.signature import TensorSignature, scalar_bits
+from lucid_capture.signature import scalar_bits
 
-_HOOK_TABLES = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
-_GLOBAL_HOOK_TABLES = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
+_layout = attrgetter("shape", "dtype", "device")
+_trainable = attrgetter("requires_grad")
+_hooked = attrgetter("_backward_hooks")
 
 
 class Certificate(Protocol):
@@ -35,7 +27,10 @@ class Certificate(Protocol):
         """Return the tensors that a run may change and that recording has to put back."""
 
     def facts(self) -> Mapping[Reason, Hashable]:
-        """Return what must be unchanged for a recording to stand, by the reason a change would give."""
+        """Return what must be unchanged for a recording to stand, by the reason a change would give.
+
+        The fact HOOKS is a bool: nothing is recorded while it is true.
+        """
 
 
 class FunctionCertificate:
@@ -65,68 +60,113 @@ class FunctionCertificate:
 
 
 class ModuleCertificate:
-    """The certificate of modules: tensors by address and layout, topology, forwards, hooks, training flags.
+    """The certificate of modules: tensors by address and layout, topology, attributes, hooks, training flags.
+
+    Tensors and hook tables are read at every call. The walk over modules and attributes is repeated only when
+    something bound to a module is no longer the same object, which is cheap to see, or after `refresh`. What
+    an attribute's own attributes hold is followed through lists, tuples, dicts, sets and dataclasses.
 
     >>> sorted(reason.name for reason in ModuleCertificate(nn.Linear(2, 1)).facts())
-    ['HOOKS', 'MODE', 'STORAGE', 'STRUCTURE', 'TRAINABLE']
+    ['CONTRACT', 'HOOKS', 'MODE', 'STORAGE', 'STRUCTURE', 'TRAINABLE']
     """
 
     def __init__(self, *modules: nn.Module) -> None:
         self._modules = modules
+        self._stamp: Stamp | None = None
+        self._walked: dict[Reason, Hashable] = {}
+        self._tables: list[Mapping[Any, Any]] = []
+        self._tensors: tuple[Tensor, ...] = ()
+        self._buffers: tuple[Tensor, ...] = ()
+        self._parameters: tuple[Tensor, ...] = ()
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """Return the parameters that require gradients, in the modules' order."""
-        return tuple(p for m in self._modules for p in m.parameters() if p.requires_grad)
+        """Return the parameters and buffers that require gradients, in the modules' order."""
+        self._look()
+        return tuple(t for t in self._tensors if t.requires_grad)
 
     def buffers(self) -> tuple[Tensor, ...]:
         """Return every buffer, in the modules' order."""
-        return tuple(b for m in self._modules for b in m.buffers())
+        self._look()
+        return self._buffers
 
     def facts(self) -> Mapping[Reason, Hashable]:
-        """Return the facts by reason; takes one walk over the modules."""
-        walk = [(name, module) for m in self._modules for name, module in m.named_modules()]
-        tensors = list(self._tensors())
+        """Return the facts by reason."""
+        self._look()
+        tensors = self._tensors
         return {
-            Reason.STRUCTURE: tuple(
-                (n, id(m), type(m), type(m).forward, id(m.__dict__.get("forward"))) for n, m in walk
+            **self._walked,
+            Reason.HOOKS: any(self._tables) or any(map(_hooked, tensors)),
+            Reason.TRAINABLE: tuple(map(_trainable, tensors)),
+            Reason.STORAGE: (
+                tuple(map(id, tensors)),
+                tuple(map(Tensor.data_ptr, tensors)),
+                tuple(map(Tensor.stride, tensors)),
+                tuple(map(_layout, tensors)),
+                any(map(Tensor.is_neg, tensors)) or any(map(Tensor.is_conj, tensors)),
             ),
-            Reason.HOOKS: any(getattr(m, table) for _, m in walk for table in _HOOK_TABLES),
-            Reason.MODE: tuple(m.training for _, m in walk),
-            Reason.TRAINABLE: tuple(t.requires_grad for t in tensors),
-            Reason.STORAGE: tuple(_surface(t) for t in tensors),
         }
 
-    def _tensors(self) -> Iterator[Tensor]:
-        for module in self._modules:
-            yield from module.parameters()
-            yield from module.buffers()
+    def refresh(self) -> None:
+        """Forget the last walk; the next call takes the full one, for instance at the start of an epoch."""
+        self._stamp = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stamp": None, "_walked": {}, "_tables": []}
+
+    def _look(self) -> None:
+        """Walk the modules when the last walk no longer describes them."""
+        if self._stamp is not None and self._stamp.holds():
+            return
+        walk = [(name, module) for m in self._modules for name, module in m.named_modules()]
+        modules = [module for _, module in walk]
+        self._parameters = tuple(p for m in self._modules for p in m.parameters())
+        self._buffers = tuple(b for m in self._modules for b in m.buffers())
+        self._tensors = tuple({id(t): t for t in (*self._parameters, *self._buffers)}.values())
+        self._tables = hook_tables(modules)
+        self._walked = {
+            Reason.STRUCTURE: structure_facts(walk),
+            Reason.MODE: tuple(module.training for module in modules),
+            Reason.CONTRACT: scalar_facts(modules),
+        }
+        # a module that lists its own parameters may list others next time
+        self._stamp = None if enumerates_itself(modules) else Stamp(modules)
 
 
-def precision_facts() -> Hashable:
-    """Return the settings that select kernels or casts, which a recording freezes."""
-    return (
-        tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")),
-        torch.get_float32_matmul_precision(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.get_default_dtype(),
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        torch.backends.cudnn.enabled,
-        torch.backends.cudnn.benchmark,
-        torch.backends.cudnn.deterministic,
-        torch.backends.mkldnn.enabled,
-    )
+class CompositeCertificate:
+    """Several certificates as one: tensors one after another, facts side by side.
+
+    >>> parts = CompositeCertificate(ModuleCertificate(nn.Linear(2, 1)), FunctionCertificate(gain=lambda: 1.0))
+    >>> len(parts.parameters())
+    2
+    """
+
+    def __init__(self, *parts: Certificate) -> None:
+        self._parts = parts
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Return the parameters of every part."""
+        return tuple(t for part in self._parts for t in part.parameters())
+
+    def buffers(self) -> tuple[Tensor, ...]:
+        """Return the buffers of every part."""
+        return tuple(t for part in self._parts for t in part.buffers())
+
+    def facts(self) -> Mapping[Reason, Hashable]:
+        """Return each reason's facts from every part that has them."""
+        merged: dict[Reason, tuple[Hashable, ...]] = {}
+        for facts in (part.facts() for part in self._parts):
+            for reason, fact in facts.items():
+                merged[reason] = (*merged.get(reason, ()), fact)
+        return {r: any(found) if r is Reason.HOOKS else found for r, found in merged.items()}
+
+    def refresh(self) -> None:
+        """Refresh every part that keeps a walk."""
+        for part in self._parts:
+            refresh(part)
 
 
-def global_hooks_installed() -> bool:
-    """Return whether any hook on all modules is installed; a replay would not call it."""
-    return any(getattr(torch.nn.modules.module, table) for table in _GLOBAL_HOOK_TABLES)
-
-
-def _surface(tensor: Tensor) -> Hashable:
-    # requires_grad has a reason of its own
-    layout = TensorSignature(
-        tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, False, type(tensor)
-    )
-    return id(tensor), tensor.data_ptr(), tensor.is_neg(), tensor.is_conj(), layout
+def refresh(certificate: Certificate) -> None:
+    """Make ``certificate`` take its full walk next time, where it keeps one."""
+    again = getattr(certificate, "refresh", None)
+    if again is not None:
+        again()

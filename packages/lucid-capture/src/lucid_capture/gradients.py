@@ -10,17 +10,26 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lucid_capture.backend import Recording, Work
+from lucid_capture.backend import Recording, Work, by_dtype
 
 
 class Hold:
     """Lives as long as a replay's autograd graph whose backward pass has not run."""
+
+
+@dataclass
+class Launches:
+    """How many times recordings were launched."""
+
+    forward: int = 0
+    backward: int = 0
 
 
 class Replayer:
@@ -30,20 +39,27 @@ class Replayer:
     that no used output reaches gets no gradient at all, as natively, rather than zeros.
     """
 
-    def __init__(self, recording: Recording, reach: Sequence[Sequence[bool]]) -> None:
+    def __init__(self, recording: Recording, reach: Sequence[Sequence[bool]], launches: Launches) -> None:
         self.recording = recording
         self.reach = reach
+        self.launches = launches
         self.generation = 0
+        self._awaited = False
         self._hold: weakref.ref[Hold] | None = None
 
     @property
     def held(self) -> bool:
         """Whether a backward pass of the last replay may still come."""
-        return self._hold is not None and self._hold() is not None
+        return self._awaited and self._alive()
 
     def release(self) -> None:
         """Give up waiting for a backward pass; running it after the next replay raises RuntimeError."""
-        self._hold = None
+        self._awaited = False
+
+    def forget(self) -> None:
+        """Give the recording's memory up, unless a backward pass may still need it: then with its graph."""
+        if not self._alive():
+            self.recording.reset()
 
     def __call__(self, inputs: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
         """Return owned results of a replay; differentiable when the recording has a backward pass."""
@@ -52,20 +68,21 @@ class Replayer:
         outputs = _Replay.apply(self, len(inputs), *inputs, *parameters)
         return list(outputs)
 
+    @torch.no_grad()
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Copy the inputs in, launch, and return copies of the results."""
-        with torch.no_grad():
-            for static, live in zip(self.recording.inputs, inputs, strict=True):
-                if static.data_ptr() != live.data_ptr():
-                    static.copy_(live)
-            self.recording.launch_forward()
-            self.generation += 1
-            return _owned(self.recording.outputs)
+        pairs = zip(self.recording.inputs, inputs, strict=True)
+        _copy([(static, live) for static, live in pairs if static.data_ptr() != live.data_ptr()])
+        self.recording.launch_forward()
+        self.launches.forward += 1
+        self.generation += 1
+        return _owned(self.recording.outputs)
 
     def hold(self) -> Hold:
         """Return a token; the region is held until the token dies or the backward pass ran."""
         token = Hold()
         self._hold = weakref.ref(token)
+        self._awaited = True
         return token
 
     def backward(self, generation: int, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -76,10 +93,15 @@ class Replayer:
                 "run each backward before the next forward"
             )
         used = [g is not None for g in grads]
+        incoming = []
         for static, live in zip(self.recording.output_grads, grads, strict=True):
-            if static is not None:
-                static.zero_() if live is None else static.copy_(live)
+            if static is not None and live is None:
+                static.zero_()
+            elif static is not None and live is not None:
+                incoming.append((static, live))
+        _copy(incoming)
         self.recording.launch_backward()
+        self.launches.backward += 1
         self.release()
         found = (*self.recording.input_grads, *self.recording.parameter_grads)
         kept = [
@@ -90,6 +112,9 @@ class Replayer:
         ]
         fresh = iter(_owned([g for g in kept if g is not None]))
         return [None if g is None else next(fresh) for g in kept]
+
+    def _alive(self) -> bool:
+        return self._hold is not None and self._hold() is not None
 
 
 def reach_of(
@@ -137,9 +162,12 @@ class _Replay(torch.autograd.Function):
 def _owned(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return copies in fresh memory with the same layout, one launch per dtype."""
     fresh = [torch.empty_like(t) for t in tensors]
-    by_dtype: dict[torch.dtype, list[int]] = {}
-    for index, tensor in enumerate(tensors):
-        by_dtype.setdefault(tensor.dtype, []).append(index)
-    for indices in by_dtype.values():
-        torch._foreach_copy_([fresh[i] for i in indices], [tensors[i] for i in indices])
+    _copy(list(zip(fresh, tensors, strict=True)))
     return fresh
+
+
+@torch.no_grad()
+def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Copy the second tensor of every pair into the first, one launch per dtype."""
+    for indices in by_dtype([target for target, _ in pairs]):
+        torch._foreach_copy_([pairs[i][0] for i in indices], [pairs[i][1] for i in indices])

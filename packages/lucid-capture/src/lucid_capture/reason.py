@@ -6,11 +6,12 @@ from types import MappingProxyType
 
 
 class Outcome(Enum):
-    """What happens to one call: it is replayed, recorded first, run natively, or fails."""
+    """What happens to one call: replayed, recorded first, run natively once or for good, or failed."""
 
     REPLAY = "replay"
     RECORD = "record"
     NATIVE_ONCE = "native once"
+    DROP = "native once, and the recordings are dropped; the next calls may record again"
     RETIRE = "retire"
     RAISE = "raise"
 
@@ -24,16 +25,20 @@ class Reason(Enum):
     SIGNATURE = "the arguments do not match the recording and there is no room for another"
     HELD = "a backward pass of the last replay is outstanding"
     GRAD_MODE = "gradients are enabled for a pure region or disabled for a differentiable one"
-    MODE = "inference mode, anomaly detection, a compiler, or a training flag other than the recorded one"
+    MODE = "inference, anomaly, tracing or dispatch mode, or a training flag other than the recorded one"
     IN_CAPTURE = "another recording is under way"
     GLOBAL_HOOKS = "global module hooks are installed"
+    STREAM = "the current stream is not the recorded one"
+    ALIASED = "two tensors of the call share memory"
+    DECLINED = "the region's own condition on its arguments does not hold"
+    PAUSED = "the region is paused"
     UNSUPPORTED = "the back-end does not take these tensors"
     STORAGE = "a parameter or buffer lives elsewhere or has another layout"
     TRAINABLE = "the set of parameters that require gradients changed"
     STRUCTURE = "a module was replaced or its forward overridden"
-    HOOKS = "a recorded module has hooks"
+    HOOKS = "a recorded module or parameter has hooks"
     PRECISION = "a precision, autocast or determinism setting changed"
-    CONTRACT = "a declared constant of the region changed"
+    CONTRACT = "a declared constant or a module's host scalar changed"
     RECORDING_FAILED = "recording raised an error"
     RETIRED = "the region was retired by an earlier call"
     CLOSED = "the region is closed"
@@ -50,6 +55,10 @@ POLICY: Mapping[Reason, Outcome] = MappingProxyType(
         Reason.MODE: Outcome.NATIVE_ONCE,
         Reason.IN_CAPTURE: Outcome.NATIVE_ONCE,
         Reason.GLOBAL_HOOKS: Outcome.NATIVE_ONCE,
+        Reason.STREAM: Outcome.NATIVE_ONCE,
+        Reason.ALIASED: Outcome.NATIVE_ONCE,
+        Reason.DECLINED: Outcome.NATIVE_ONCE,
+        Reason.PAUSED: Outcome.NATIVE_ONCE,
         Reason.UNSUPPORTED: Outcome.RETIRE,
         Reason.STORAGE: Outcome.RETIRE,
         Reason.TRAINABLE: Outcome.RETIRE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -13,15 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lucid_capture._procedure import Saved, collected, uncached_autocast
+from lucid_capture._rules import address, overlapping
 from lucid_capture._tree import Structure, flatten, unflatten
 from lucid_capture.backend import CaptureError, RecorderBackend, RefusingBackend
-from lucid_capture.certificate import (
-    Certificate,
-    FunctionCertificate,
-    global_hooks_installed,
-    precision_facts,
-)
-from lucid_capture.gradients import Replayer, reach_of
+from lucid_capture.certificate import Certificate, FunctionCertificate, refresh
+from lucid_capture.gradients import Launches, Replayer, reach_of
+from lucid_capture.probe import ExecutionProbe
 from lucid_capture.reason import POLICY, Outcome, Reason
 from lucid_capture.signature import Signature, signature
 
@@ -30,6 +27,7 @@ class State(Enum):
     """Where a region stands between calls."""
 
     IDLE = "idle"
+    RECORDING = "recording"
     ACTIVE = "active"
     HELD = "held"
     RETIRED = "retired"
@@ -41,12 +39,21 @@ class ReplayWarning(UserWarning):
 
 
 class _Entry:
-    """One recording, what it was taken under, and how its results are nested."""
+    """One recording, what it was taken under, how its results are nested, and the storages it reads."""
 
-    def __init__(self, replayer: Replayer, structure: Structure, facts: Mapping[Reason, Hashable]) -> None:
+    def __init__(
+        self,
+        replayer: Replayer,
+        structure: Structure,
+        facts: Mapping[Reason, Hashable],
+        stream: Hashable,
+        surface: frozenset[int],
+    ) -> None:
         self.replayer = replayer
         self.structure = structure
         self.facts = facts
+        self.stream = stream
+        self.surface = surface
 
 
 class GuardedRegion:
@@ -57,10 +64,12 @@ class GuardedRegion:
     replays its backward pass too and is recorded and replayed with gradients enabled; another one only
     where no gradient is wanted.
 
-    A signature is recorded at its sighting number ``record_after`` + 1, up to ``capacity`` of them.
+    A signature is recorded at its sighting number ``record_after`` + 1, up to ``capacity`` of them. With
+    ``growth``, a signature whose tensors are nowhere smaller replaces a recording that it covers.
+    ``admit(*args)`` is a condition of the region's own: where it is false the call is native.
     ``policy`` overrides what single reasons lead to. A transient reason makes one call native; one that
     breaks the contract retires the region with a single `ReplayWarning`. ``counts`` says how many calls
-    went by each reason.
+    went by each reason. ``debug`` takes the certificate's full walk at every call.
 
     Results and gradients are the caller's own memory. Copies and pickles of a region carry no recording.
 
@@ -83,6 +92,10 @@ class GuardedRegion:
         policy: Mapping[Reason, Outcome] | None = None,
         record_after: int = 1,
         capacity: int = 1,
+        growth: bool = False,
+        admit: Callable[..., bool] | None = None,
+        probe: ExecutionProbe | None = None,
+        debug: bool = False,
     ) -> None:
         self.name = name
         self.native = native
@@ -92,9 +105,16 @@ class GuardedRegion:
         self.policy = {**POLICY, **(policy or {})}
         self.record_after = record_after
         self.capacity = capacity
+        self.growth = growth
+        self.admit = admit
+        self.probe = ExecutionProbe() if probe is None else probe
+        self.debug = debug
         self.counts: Counter[Reason] = Counter()
+        self.launches = Launches()
         self.retired_by: Reason | None = None
         self._closed = False
+        self._paused = 0
+        self._recording = False
         self._entries: dict[Signature, _Entry] = {}
         self._sightings: Counter[Signature] = Counter()
 
@@ -105,25 +125,29 @@ class GuardedRegion:
             return State.CLOSED
         if self.retired_by is not None:
             return State.RETIRED
+        if self._recording:
+            return State.RECORDING
         if any(entry.replayer.held for entry in self._entries.values()):
             return State.HELD
         return State.ACTIVE if self._entries else State.IDLE
 
     def __call__(self, *args: Any) -> Any:
         """Return what ``native(*args)`` returns."""
-        if self._closed:
-            return self._native(Reason.CLOSED, args)
-        if self.retired_by is not None:
-            return self._native(Reason.RETIRED, args)
+        reason = self._standing()
+        if reason is not None:
+            return self._native(reason, args)
         leaves, _ = flatten(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        reason = self._transient(tensors)
+        reason = self._transient(args, tensors)
         if reason is not None:
             return self._act(reason, args)
         facts = self._facts()
         key = signature(args)
         entry = self._entries.get(key)
-        reason = self._recordable(key, tensors, facts) if entry is None else _changed(entry, facts)
+        if entry is None:
+            reason = self._recordable(key, tensors, facts)
+        else:
+            reason = self._replayable(entry, tensors, facts)
         if reason is Reason.RECORDED:
             return self._record_and_replay(key, args, tensors)
         if reason is not Reason.REPLAYED or entry is None:
@@ -131,16 +155,28 @@ class GuardedRegion:
         self.counts[reason] += 1
         return unflatten(entry.structure, entry.replayer(tensors, self._parameters()))
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run natively inside the block, keeping the recordings."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
     def release(self) -> None:
         """Stop waiting for backward passes that were skipped; call at the start of a batch."""
         for entry in self._entries.values():
             entry.replayer.release()
 
+    def refresh(self) -> None:
+        """Let the next call take the certificate's full walk; call at the start of an epoch."""
+        refresh(self.certificate)
+
     def drop(self) -> None:
         """Forget every recording; the next calls may record again."""
-        for entry in self._entries.values():
-            entry.replayer.recording.reset()
-        self._entries.clear()
+        for key in list(self._entries):
+            self._forget(key)
         self._sightings.clear()
 
     def close(self) -> None:
@@ -148,11 +184,18 @@ class GuardedRegion:
         self.drop()
         self._closed = True
 
+    def owned_bytes(self) -> int:
+        """Return the memory that the region's recordings keep."""
+        return sum(entry.replayer.recording.owned_bytes() for entry in self._entries.values())
+
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {
             "_entries": {},
             "_sightings": Counter(),
+            "_paused": 0,
+            "_recording": False,
             "counts": Counter(),
+            "launches": Launches(),
             "retired_by": None,
         }
         return {**self.__dict__, **fresh}
@@ -161,15 +204,25 @@ class GuardedRegion:
         return self.certificate.parameters() if self.differentiable else ()
 
     def _facts(self) -> Mapping[Reason, Hashable]:
-        return {Reason.PRECISION: precision_facts(), **self.certificate.facts()}
+        if self.debug:
+            refresh(self.certificate)
+        return {Reason.PRECISION: self.probe.precision(), **self.certificate.facts()}
 
-    def _transient(self, tensors: Sequence[Tensor]) -> Reason | None:
+    def _standing(self) -> Reason | None:
+        """Return why the region as it stands replays nothing."""
+        if self._closed:
+            return Reason.CLOSED
+        if self.retired_by is not None:
+            return Reason.RETIRED
+        return Reason.PAUSED if self._paused else None
+
+    def _transient(self, args: tuple[Any, ...], tensors: Sequence[Tensor]) -> Reason | None:
         """Return why this call may touch no recording, whichever there is."""
         if self.backend.in_capture():
             return Reason.IN_CAPTURE
-        if global_hooks_installed():
+        if self.probe.global_hooks():
             return Reason.GLOBAL_HOOKS
-        if torch.is_inference_mode_enabled() or torch.is_anomaly_enabled() or torch.compiler.is_compiling():
+        if self.probe.mode() is not None:
             return Reason.MODE
         if self.differentiable and not torch.is_grad_enabled():
             return Reason.GRAD_MODE
@@ -177,7 +230,23 @@ class GuardedRegion:
             return Reason.GRAD_MODE
         if self.state is State.HELD:
             return Reason.HELD
+        if self.admit is not None and not self.admit(*args):
+            return Reason.DECLINED
         return None
+
+    def _replayable(
+        self, entry: _Entry, tensors: Sequence[Tensor], facts: Mapping[Reason, Hashable]
+    ) -> Reason:
+        """Return REPLAYED when everything recorded still holds, else the reason of the first that does not."""
+        for reason, recorded in entry.facts.items():
+            found = facts.get(reason)
+            if found is not recorded and found != recorded:
+                return reason
+        if self.backend.stream() != entry.stream:
+            return Reason.STREAM
+        if not entry.surface.isdisjoint(map(address, tensors)):
+            return Reason.ALIASED
+        return Reason.REPLAYED
 
     def _recordable(
         self, key: Signature, tensors: Sequence[Tensor], facts: Mapping[Reason, Hashable]
@@ -185,15 +254,25 @@ class GuardedRegion:
         """Return RECORDED when a new signature is to be recorded now, else why not."""
         if facts.get(Reason.HOOKS):
             return Reason.HOOKS
-        if (
-            self.backend.refusal([*tensors, *self.certificate.parameters(), *self.certificate.buffers()])
-            is not None
-        ):
+        state = [*self.certificate.parameters(), *self.certificate.buffers()]
+        if self.backend.refusal([*tensors, *state]) is not None:
             return Reason.UNSUPPORTED
-        if len(self._entries) >= self.capacity:
+        if len(self._entries) >= self.capacity and self._covered(key) is None:
             return Reason.SIGNATURE
         self._sightings[key] += 1
-        return Reason.RECORDED if self._sightings[key] > self.record_after else Reason.FIRST_SIGHTING
+        if self._sightings[key] <= self.record_after:
+            return Reason.FIRST_SIGHTING
+        surface = _surface(state)
+        if overlapping(state) or not surface.isdisjoint(map(address, tensors)):
+            return Reason.ALIASED
+        return Reason.RECORDED
+
+    def _covered(self, key: Signature) -> Signature | None:
+        """Return the recorded signature that ``key`` may replace."""
+        return next((old for old in self._entries if old.grows_into(key)), None) if self.growth else None
+
+    def _forget(self, key: Signature) -> None:
+        self._entries.pop(key).replayer.forget()
 
     def _act(self, reason: Reason, args: tuple[Any, ...]) -> Any:
         outcome = self.policy[reason]
@@ -202,6 +281,8 @@ class GuardedRegion:
             raise CaptureError(f"region {self.name!r}: {reason.value}")
         if outcome is Outcome.RETIRE:
             self._retire(reason)
+        if outcome is Outcome.DROP:
+            self.drop()
         return self._native(reason, args)
 
     def _native(self, reason: Reason, args: tuple[Any, ...]) -> Any:
@@ -215,86 +296,68 @@ class GuardedRegion:
         warnings.warn(message, ReplayWarning, stacklevel=4)
 
     def _record_and_replay(self, key: Signature, args: tuple[Any, ...], tensors: list[Tensor]) -> Any:
-        with _collected():
+        with collected():
+            self._recording = True
             try:
-                entry = self._record(args, tensors)
+                entry, results = self._recorded(args, tensors)
             except Exception:
                 if self.policy[Reason.RECORDING_FAILED] is Outcome.RAISE:
                     self.counts[Reason.RECORDING_FAILED] += 1
                     raise
                 return self._act(Reason.RECORDING_FAILED, args)
+            finally:
+                self._recording = False
+            replaced = self._covered(key)
+            if replaced is not None and len(self._entries) >= self.capacity:
+                self._forget(replaced)
             self._entries[key] = entry
             self.counts[Reason.RECORDED] += 1
-            return unflatten(entry.structure, entry.replayer(tensors, self._parameters()))
+            return unflatten(entry.structure, results)
 
-    def _record(self, args: tuple[Any, ...], tensors: list[Tensor]) -> _Entry:
+    def _recorded(self, args: tuple[Any, ...], tensors: list[Tensor]) -> tuple[_Entry, list[Tensor]]:
+        """Return a new recording and the results of its first replay; on failure nothing has changed."""
         leaves, structure = flatten(args)
         results: list[Structure] = []
 
         def work(flat: Sequence[Tensor]) -> Sequence[Tensor]:
-            live = iter(flat)
+            live, versions = iter(flat), [t._version for t in flat]
             filled = [next(live) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             outputs, result = flatten(self.native(*unflatten(structure, filled)))
-            for output in outputs:
-                if not isinstance(output, Tensor):
-                    kind = type(output).__name__
-                    raise CaptureError(
-                        f"region {self.name!r} returns a {kind}; a recording gives tensors only"
-                    )
+            self._check_work(flat, versions, outputs)
             results.append(result)
             return outputs
 
-        parameters = self._parameters()
-        with _restored(self.certificate.buffers(), self.backend), _uncached_autocast():
-            reach = reach_of(work, tensors, parameters) if self.differentiable else ()
-            recording = self.backend.record(work, tensors, parameters, self.differentiable)
+        parameters, buffers = self._parameters(), self.certificate.buffers()
+        saved = Saved(buffers, self.backend)
+        try:
+            with uncached_autocast():
+                reach = reach_of(work, tensors, parameters) if self.differentiable else ()
+                recording = self.backend.record(work, tensors, parameters, self.differentiable)
+        finally:
+            saved.restore()
+        replayer = Replayer(recording, reach, self.launches)
+        try:
+            replayed = replayer(tensors, parameters)
+        except Exception:
+            saved.restore()
+            raise
         # taken after the warm-up runs, which may have touched what the facts describe
-        return _Entry(Replayer(recording, reach), results[-1], self._facts())
+        surface = _surface([*parameters, *buffers])
+        return _Entry(replayer, results[-1], self._facts(), self.backend.stream(), surface), replayed
+
+    def _check_work(self, flat: Sequence[Tensor], versions: list[int], outputs: list[Any]) -> None:
+        """Raise CaptureError for work whose effect a replay could not give."""
+        for output in outputs:
+            if not isinstance(output, Tensor):
+                kind = type(output).__name__
+                raise CaptureError(f"region {self.name!r} returns a {kind}; a recording gives tensors only")
+        for position, (tensor, version) in enumerate(zip(flat, versions, strict=True)):
+            if tensor._version != version:
+                raise CaptureError(
+                    f"region {self.name!r} writes into tensor {position} of its arguments; "
+                    "a replay works on a copy: write to a clone, or keep the tensor in the certificate"
+                )
 
 
-def _changed(entry: _Entry, facts: Mapping[Reason, Hashable]) -> Reason:
-    """Return REPLAYED when every recorded fact still holds, else the reason of the first that does not."""
-    return next((r for r, recorded in entry.facts.items() if facts.get(r) != recorded), Reason.REPLAYED)
-
-
-@contextmanager
-def _collected() -> Iterator[None]:
-    """Collect garbage, then keep collection off: freeing a graph during a capture is an error."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _uncached_autocast() -> Iterator[None]:
-    """Turn the weight cache of autocast off: a cached cast would freeze the weights into the recording."""
-    cache = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(cache)
-
-
-@contextmanager
-def _restored(buffers: Sequence[Tensor], backend: RecorderBackend) -> Iterator[None]:
-    """Put buffers and random generators back as they were, after the back-end has finished its work."""
-    saved = [b.detach().clone() for b in buffers]
-    host = torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        # first: side-stream work still running would overwrite what is restored
-        backend.synchronize()
-        with torch.no_grad():
-            for buffer, value in zip(buffers, saved, strict=True):
-                buffer.copy_(value)
-        torch.set_rng_state(host)
-        if devices is not None:
-            torch.cuda.set_rng_state_all(devices)
+def _surface(tensors: Sequence[Tensor]) -> frozenset[int]:
+    return frozenset(address(t) for t in tensors if t.numel())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,15 @@ class Signature:
 
     structure: Structure
     leaves: tuple[TensorSignature | ScalarSignature, ...]
+
+    def grows_into(self, other: Signature) -> bool:
+        """Return whether ``other`` differs only in tensors that are larger somewhere and nowhere smaller.
+
+        >>> signature(torch.zeros(2, 4)).grows_into(signature(torch.zeros(2, 8)))
+        True
+        """
+        same_kind = self.structure == other.structure and self != other
+        return same_kind and all(map(_covers, other.leaves, self.leaves))
 
 
 def signature(tree: Any) -> Signature:
@@ -84,3 +93,12 @@ def _leaf(leaf: Any) -> TensorSignature | ScalarSignature:
             tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad, type(leaf)
         )
     return ScalarSignature(type(leaf), scalar_bits(leaf))
+
+
+def _covers(large: TensorSignature | ScalarSignature, small: TensorSignature | ScalarSignature) -> bool:
+    if not (isinstance(large, TensorSignature) and isinstance(small, TensorSignature)):
+        return large == small
+    if len(large.shape) != len(small.shape):
+        return False
+    like = replace(large, shape=small.shape, stride=small.stride)
+    return like == small and all(a >= b for a, b in zip(large.shape, small.shape, strict=True))

@@ -8,7 +8,7 @@ faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,30 +18,18 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lucid_capture.backend import BackendStats, CaptureError, Work
-
-_aten = torch.ops.aten
-
-# operators whose result or shape depends on values the host would have to read
-_HOST_READS = frozenset(
-    {
-        "aten::_local_scalar_dense",
-        "aten::_unique",
-        "aten::_unique2",
-        "aten::allclose",
-        "aten::equal",
-        "aten::is_nonzero",
-        "aten::masked_select",
-        "aten::nonzero",
-        "aten::nonzero_numpy",
-        "aten::repeat_interleave",
-        "aten::unique_consecutive",
-        "aten::unique_dim",
-        "aten::unique_dim_consecutive",
-    }
+from lucid_capture._rules import address, host_methods, refuse_host_method, refuse_illegal, tensors_in
+from lucid_capture.backend import (
+    BackendStats,
+    CaptureError,
+    Work,
+    capture_under_way,
+    capturing,
+    gradients,
+    zeros_where_differentiable,
 )
-_INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
-_HOST_METHODS = ("numpy", "tolist", "__array__")
+
+STAGES = ("warmup", "forward", "backward", "replay")
 
 
 class Poison(Enum):
@@ -71,18 +59,42 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        _refuse_illegal(func, args, kwargs)
-        for tensor in _tensors((args, kwargs)):
-            self._known.add(_address(tensor))
+        if func.namespace == "profiler":
+            return func(*args, **kwargs)
+        refuse_illegal(func, args, kwargs)
+        for tensor in tensors_in((args, kwargs)):
+            self._known.add(address(tensor))
         result = func(*args, **kwargs)
-        for tensor in _tensors(result):
-            if _address(tensor) not in self._known:
-                self.created[_address(tensor)] = tensor.detach()
-                self._known.add(_address(tensor))
+        for tensor in tensors_in(result):
+            if address(tensor) not in self._known:
+                self.created[address(tensor)] = tensor.detach()
+                self._known.add(address(tensor))
         # aliases without their autograd history: the tape must not keep graphs alive
         self.entries.append(
-            _Entry(func, _detached(args), _detached(kwargs), [t.detach() for t in _tensors(result)])
+            _Entry(func, _detached(args), _detached(kwargs), [t.detach() for t in tensors_in(result)])
         )
+        return result
+
+
+class _Delayed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the values that work leaves in tensors it did not make, and those they had before."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.before: dict[int, tuple[Tensor, Tensor]] = {}
+        self._made: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func._schema.is_mutable:
+            for tensor in tensors_in((args, kwargs)):
+                if address(tensor) not in self._made and address(tensor) not in self.before:
+                    self.before[address(tensor)] = (tensor.detach(), tensor.detach().clone())
+        result = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(result):
+            if address(tensor) not in self.before:
+                self._made.add(address(tensor))
         return result
 
 
@@ -95,43 +107,58 @@ class TapeRecording:
     output_grads: tuple[Tensor | None, ...]
     input_grads: tuple[Tensor | None, ...]
     parameter_grads: tuple[Tensor | None, ...]
-    stats: BackendStats
-    poison: Poison
-    forward: list[_Entry]
-    backward: list[_Entry]
+    backend: TapeBackend = field(repr=False)
+    stream: Hashable
+    forward: list[_Entry] = field(repr=False)
+    backward: list[_Entry] = field(repr=False)
     created: dict[int, Tensor] = field(repr=False)
 
     def launch_forward(self) -> None:
-        """Overwrite earlier results with poison, then run the recorded operators."""
+        """Overwrite earlier results with poison, then run the recorded operators.
+
+        Raises CaptureError on a stream other than the recorded one.
+        """
+        self._submit()
         for tensor in (*self.outputs, *self.input_grads, *self.parameter_grads):
-            if tensor is not None and _address(tensor) in self.created:
-                _fill(tensor, self.poison)
+            if tensor is not None and address(tensor) in self.created:
+                _fill(tensor, self.backend.poison)
+        self.backend.fail("replay")
         _replay(self.forward)
-        self.stats.forward_launches += 1
+        self.backend.stats.forward_launches += 1
 
     def launch_backward(self) -> None:
-        """Run the recorded operators of the backward pass."""
+        """Run the recorded operators of the backward pass; raises as `launch_forward` does."""
+        self._submit()
         _replay(self.backward)
-        self.stats.backward_launches += 1
+        self.backend.stats.backward_launches += 1
 
     def owned_bytes(self) -> int:
         """Return the bytes of every tensor the recorded work created, and of the fixed inputs."""
         tensors = (*self.created.values(), *self.inputs)
-        return sum(t.untyped_storage().nbytes() for t in {_address(t): t for t in tensors}.values())
+        return sum(t.untyped_storage().nbytes() for t in {address(t): t for t in tensors}.values())
 
     def reset(self) -> None:
-        """Forget the tape and its buffers."""
+        """Forget the tape and its buffers; memory that something else still refers to keeps its values."""
         self.inputs = self.outputs = ()
         self.output_grads = self.input_grads = self.parameter_grads = ()
         self.forward, self.backward, self.created = [], [], {}
-        self.stats.resets += 1
+        self.backend.stats.resets += 1
+
+    def _submit(self) -> None:
+        if self.backend.stream() != self.stream:
+            raise CaptureError(
+                f"recorded on stream {self.stream!r}, launched on {self.backend.stream()!r}; use one stream"
+            )
+        # work queued earlier lands before anything launched now
+        self.backend.synchronize()
 
 
 class TapeBackend:
     """Records work on CPU tensors as a tape of operators. Never chosen unless asked for by name.
 
     ``warmup`` native runs come before the recorded one, as on a device. ``fail_at`` raises CaptureError at
-    that stage, to test what a failed recording leaves behind.
+    that stage (``warmup``, ``forward``, ``backward``, ``replay``), to test what a failure leaves behind.
+    ``queued`` holds back what warm-up runs write until `synchronize`, as a side stream may.
 
     >>> backend = TapeBackend()
     >>> recording = backend.record(lambda x: (x[0] + 1,), [torch.zeros(2)], (), differentiable=False)
@@ -141,15 +168,25 @@ class TapeBackend:
     tensor([6., 6.])
     """
 
-    def __init__(self, poison: Poison = Poison.NAN, warmup: int = 1, fail_at: str | None = None) -> None:
-        stages = (None, "warmup", "forward", "backward")
-        if fail_at not in stages:
-            raise ValueError(f"fail_at must be one of {stages}, got {fail_at!r}")
+    def __init__(
+        self,
+        poison: Poison = Poison.NAN,
+        warmup: int = 1,
+        fail_at: str | None = None,
+        *,
+        queued: bool = False,
+        generators: Sequence[torch.Generator] = (),
+    ) -> None:
+        if fail_at is not None and fail_at not in STAGES:
+            raise ValueError(f"fail_at must be one of {STAGES} or None, got {fail_at!r}")
         self.stats = BackendStats()
         self.poison = poison
         self.warmup = warmup
         self.fail_at = fail_at
-        self._capturing = False
+        self.queued = queued
+        self.generators = tuple(generators)
+        self._stream: Hashable = 0
+        self._queue: list[tuple[Tensor, Tensor]] = []
 
     def refusal(self, tensors: Sequence[Tensor]) -> str | None:
         """Return why these tensors cannot take part: another device, a subclass, a sparse layout."""
@@ -162,12 +199,29 @@ class TapeBackend:
                 )
         return None
 
+    @torch.no_grad()
     def synchronize(self) -> None:
-        """Return at once: CPU work has finished when its call returns."""
+        """Let queued writes land; everything else has finished when its call returns."""
+        queue, self._queue = self._queue, []
+        for tensor, value in queue:
+            tensor.copy_(value)
 
     def in_capture(self) -> bool:
         """Return whether a recording is under way."""
-        return self._capturing
+        return capture_under_way()
+
+    def stream(self) -> Hashable:
+        """Return the identifier of the stream in use, 0 unless `on_stream` says otherwise."""
+        return self._stream
+
+    @contextmanager
+    def on_stream(self, stream: Hashable) -> Iterator[None]:
+        """Submit work to another stream inside the block."""
+        before, self._stream = self._stream, stream
+        try:
+            yield
+        finally:
+            self._stream = before
 
     def record(
         self, work: Work, inputs: Sequence[Tensor], parameters: Sequence[Tensor], differentiable: bool
@@ -177,69 +231,61 @@ class TapeBackend:
         Raises CaptureError for nested recording, autocast with its weight cache on, a buffer read by the
         host, an operation whose shape depends on values, or a move between devices.
         """
-        if self._capturing:
-            raise CaptureError("a recording is already under way; recordings do not nest")
         if torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled():
             raise CaptureError("autocast keeps a cache of cast weights; record with cache_enabled=False")
-        self._capturing = True
         try:
-            with torch.set_grad_enabled(differentiable):
+            with capturing("a tape recording"), torch.set_grad_enabled(differentiable):
                 recording = self._record(work, inputs, parameters)
         except Exception:
             self.stats.failures += 1
             raise
-        finally:
-            self._capturing = False
         self.stats.records += 1
         return recording
+
+    def fail(self, stage: str) -> None:
+        """Raise CaptureError when a failure was asked for at ``stage``."""
+        if self.fail_at == stage:
+            raise CaptureError(f"injected failure at {stage}")
 
     def _record(self, work: Work, inputs: Sequence[Tensor], parameters: Sequence[Tensor]) -> TapeRecording:
         static = tuple(t.detach().clone().requires_grad_(t.requires_grad) for t in inputs)
         for _ in range(self.warmup):
-            self._fail("warmup")
-            outputs = tuple(work(static))
-            _gradients(outputs, [_zeros(o) for o in outputs], (*static, *parameters))
+            self._warm_up(work, static, parameters)
+            self.fail("warmup")
         forward, backward = _Recorder(), _Recorder()
-        with _no_host_methods():
+        with host_methods(refuse_host_method):
             with forward:
                 outputs = tuple(work(static))
-            self._fail("forward")
-            grads = tuple(_zeros(o) for o in outputs)
+            self.fail("forward")
+            grads = zeros_where_differentiable(outputs)
             with backward:
-                reached = _gradients(outputs, grads, (*static, *parameters))
-            self._fail("backward")
+                reached = gradients(outputs, grads, (*static, *parameters))
+            self.fail("backward")
         return TapeRecording(
             inputs=tuple(t.detach() for t in static),
             outputs=tuple(o.detach() for o in outputs),
             output_grads=grads,
             input_grads=tuple(reached[: len(static)]),
             parameter_grads=tuple(reached[len(static) :]),
-            stats=self.stats,
-            poison=self.poison,
+            backend=self,
+            stream=self._stream,
             forward=forward.entries,
             backward=backward.entries,
             created={**forward.created, **backward.created},
         )
 
-    def _fail(self, stage: str) -> None:
-        if self.fail_at == stage:
-            raise CaptureError(f"injected failure at {stage}")
-
-
-def _gradients(
-    outputs: Sequence[Tensor], grads: Sequence[Tensor | None], targets: Sequence[Tensor]
-) -> list[Tensor | None]:
-    """Return the gradient of every target, None where none is wanted or none arrives."""
-    roots = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
-    wanted = [t for t in targets if t.requires_grad]
-    if not roots or not wanted:
-        return [None] * len(targets)
-    found = iter(torch.autograd.grad([o for o, _ in roots], wanted, [g for _, g in roots], allow_unused=True))
-    return [next(found) if t.requires_grad else None for t in targets]
-
-
-def _zeros(output: Tensor) -> Tensor | None:
-    return torch.zeros_like(output).detach() if output.requires_grad else None
+    def _warm_up(self, work: Work, static: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
+        if not self.queued:
+            outputs = tuple(work(static))
+            gradients(outputs, zeros_where_differentiable(outputs), (*static, *parameters))
+            return
+        with _Delayed() as delayed:
+            outputs = tuple(work(static))
+            gradients(outputs, zeros_where_differentiable(outputs), (*static, *parameters))
+        with torch.no_grad():
+            for tensor, value in delayed.before.values():
+                self._queue.append((tensor, tensor.clone()))
+                tensor.copy_(value)
 
 
 @torch.no_grad()
@@ -249,54 +295,10 @@ def _replay(entries: list[_Entry]) -> None:
         for entry in entries:
             if entry.operator.is_view:
                 continue
-            fresh = _tensors(entry.operator(*entry.args, **entry.kwargs))
+            fresh = tensors_in(entry.operator(*entry.args, **entry.kwargs))
             for new, recorded in zip(fresh, entry.results, strict=True):
                 if new.data_ptr() != recorded.data_ptr():
                     recorded.copy_(new)
-
-
-def _refuse_illegal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    name = func._schema.name
-    if name in _HOST_READS:
-        raise CaptureError(f"{name} needs a value on the host or has a shape that depends on values")
-    if name in _INDEXING and any(t.dtype in (torch.bool, torch.uint8) for t in _tensors(args[1])):
-        raise CaptureError(f"{name} with a mask has a shape that depends on values; use torch.where")
-    target = kwargs.get("device")
-    if name == "aten::_to_copy" and target is not None and torch.device(target).type != args[0].device.type:
-        raise CaptureError(f"a copy from {args[0].device} to {target} cannot be recorded")
-
-
-@contextmanager
-def _no_host_methods() -> Iterator[None]:
-    """Make ``tolist`` and ``numpy`` raise, which read memory without passing the dispatcher."""
-
-    def refuse(name: str) -> Any:
-        def method(*args: Any, **kwargs: Any) -> Any:
-            raise CaptureError(f"Tensor.{name} reads values on the host")
-
-        return method
-
-    own = {name: torch.Tensor.__dict__[name] for name in _HOST_METHODS if name in torch.Tensor.__dict__}
-    for name in _HOST_METHODS:
-        setattr(torch.Tensor, name, refuse(name))
-    try:
-        yield
-    finally:
-        for name in _HOST_METHODS:
-            if name in own:
-                setattr(torch.Tensor, name, own[name])
-            else:
-                delattr(torch.Tensor, name)
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    if isinstance(tree, Tensor):
-        return [tree]
-    if isinstance(tree, list | tuple):
-        return [t for item in tree for t in _tensors(item)]
-    if isinstance(tree, dict):
-        return [t for item in tree.values() for t in _tensors(item)]
-    return []
 
 
 def _detached(tree: Any) -> Any:
@@ -307,10 +309,6 @@ def _detached(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: _detached(item) for key, item in tree.items()}
     return tree
-
-
-def _address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def _fill(tensor: Tensor, poison: Poison) -> None:

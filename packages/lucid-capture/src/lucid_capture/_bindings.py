@@ -1,0 +1,141 @@
+"""What is bound to modules: a full walk as comparable facts, and a cheap stamp that says whether to repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from operator import is_
+from typing import Any
+
+import torch
+from torch import nn
+
+from lucid_capture.signature import scalar_bits
+
+_HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_OWN = frozenset(nn.Module().__dict__)  # what every module has; the rest is the subclass's
+_SCALARS = (bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+_ENUMERATIONS = ("named_parameters", "parameters", "named_buffers", "buffers", "named_modules", "modules")
+
+
+class Same:
+    """An object as a fact: equal to itself alone, and alive as long as the fact is."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: object) -> None:
+        self._held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other._held is self._held
+
+    def __hash__(self) -> int:
+        return id(self._held)
+
+
+class Stamp:
+    """The identity of everything bound to modules when it was made; comparing it runs no Python per item."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        containers = [c for module in modules for c in _containers(module)]
+        self._seen = [(c, list(c), list(_values(c))) for c in containers]
+        classes = {type(module) for module in modules}
+        self._classes = [(c, c.forward, c.__call__) for c in classes]
+
+    def holds(self) -> bool:
+        """Return whether the modules still hold the same objects under the same names, in the same order."""
+        for container, names, values in self._seen:
+            if len(container) != len(names) or not all(map(is_, _values(container), values)):
+                return False
+            if isinstance(container, dict) and list(container) != names:
+                return False
+        return all(c.forward is forward and c.__call__ is call for c, forward, call in self._classes)
+
+
+def structure_facts(walk: Sequence[tuple[str, nn.Module]]) -> Hashable:
+    """Return names, objects and classes of modules, their forwards, and objects bound to attributes."""
+    return tuple(
+        (name, Same(module), type(module), type(module).forward, type(module).__call__, _objects(module))
+        for name, module in walk
+    )
+
+
+def scalar_facts(modules: Sequence[nn.Module]) -> Hashable:
+    """Return every host scalar reachable from the modules' attributes, by path, type and bits."""
+    return tuple(
+        tuple(
+            (path, type(v), b"" if v is None else scalar_bits(v)) for path, v in _leaves(m) if _is_scalar(v)
+        )
+        for m in modules
+    )
+
+
+def hook_tables(modules: Sequence[nn.Module]) -> list[Mapping[Any, Any]]:
+    """Return the live hook tables of the modules; all are empty when there are no hooks."""
+    return [getattr(module, table) for module in modules for table in _HOOK_TABLES]
+
+
+def enumerates_itself(modules: Sequence[nn.Module]) -> bool:
+    """Return whether a module overrides how its parameters, buffers or submodules are listed."""
+    return any(getattr(type(m), n) is not getattr(nn.Module, n) for m in modules for n in _ENUMERATIONS)
+
+
+def _objects(module: nn.Module) -> Hashable:
+    return tuple((path, Same(value)) for path, value in _leaves(module) if not _is_scalar(value))
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or type(value) in _SCALARS
+
+
+def _leaves(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, value in module.__dict__.items():
+        if name not in _OWN:
+            yield from _below(name, value, {id(module)})
+
+
+def _below(path: str, value: Any, above: set[int]) -> Iterator[tuple[str, Any]]:
+    children = None if id(value) in above else _children(value)
+    if children is None:
+        yield path, value
+        return
+    yield path, type(value).__name__
+    for name, child in children:
+        yield from _below(f"{path}.{name}", child, above | {id(value)})
+
+
+def _children(value: Any) -> Iterator[tuple[Any, Any]] | None:
+    if isinstance(value, dict):
+        return iter(value.items())
+    if isinstance(value, list | tuple):
+        return iter(enumerate(value))
+    if isinstance(value, set | frozenset):
+        return iter(enumerate(sorted(value, key=repr)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__"):
+        return iter(vars(value).items())
+    return None
+
+
+def _containers(module: nn.Module) -> Iterator[Any]:
+    """Yield the mutable containers that decide what the module is bound to."""
+    yield module.__dict__
+    yield from (module._modules, module._parameters, module._buffers)
+    for name, value in module.__dict__.items():
+        if name not in _OWN:
+            yield from _mutable(value, {id(module)})
+
+
+def _mutable(value: Any, above: set[int]) -> Iterator[Any]:
+    children = None if id(value) in above else _children(value)
+    if children is None:
+        return
+    if isinstance(value, dict | list | set):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        yield vars(value)
+    for _, child in children:
+        yield from _mutable(child, above | {id(value)})
+
+
+def _values(container: Any) -> Any:
+    return container.values() if isinstance(container, dict) else container
