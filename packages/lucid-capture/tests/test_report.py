@@ -15,8 +15,26 @@ def regions() -> list[GuardedRegion]:
 
 def test_the_table_lists_replays_and_native_calls_by_reason() -> None:
     header, double, idle = ReplayReport.of(regions()).table().splitlines()
-    assert header.split() == ["region", "state", "recorded", "replayed", "native"]
-    assert double.split(maxsplit=4) == ["double", "active", "1", "4", "1 first_sighting, 1 signature"]
+    assert header.split() == [
+        "region",
+        "state",
+        "recorded",
+        "replayed",
+        "forward",
+        "backward",
+        "bytes",
+        "native",
+    ]
+    assert double.split(maxsplit=7) == [
+        "double",
+        "active",
+        "1",
+        "4",
+        "4",
+        "0",
+        "16",
+        "1 first_sighting, 1 signature",
+    ]
     assert idle.endswith("-")
 
 

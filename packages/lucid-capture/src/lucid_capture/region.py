@@ -115,6 +115,7 @@ class GuardedRegion:
         self._closed = False
         self._paused = 0
         self._recording = False
+        self._refusal: str | None = None
         self._entries: dict[Signature, _Entry] = {}
         self._sightings: Counter[Signature] = Counter()
 
@@ -255,7 +256,8 @@ class GuardedRegion:
         if facts.get(Reason.HOOKS):
             return Reason.HOOKS
         state = [*self.certificate.parameters(), *self.certificate.buffers()]
-        if self.backend.refusal([*tensors, *state]) is not None:
+        self._refusal = self.backend.refusal([*tensors, *state])
+        if self._refusal is not None:
             return Reason.UNSUPPORTED
         if len(self._entries) >= self.capacity and self._covered(key) is None:
             return Reason.SIGNATURE
@@ -292,7 +294,8 @@ class GuardedRegion:
     def _retire(self, reason: Reason) -> None:
         self.drop()
         self.retired_by = reason
-        message = f"region {self.name!r} runs natively from here on: {reason.value}"
+        detail = f" ({self._refusal})" if reason is Reason.UNSUPPORTED else ""
+        message = f"region {self.name!r} runs natively from here on: {reason.value}{detail}"
         warnings.warn(message, ReplayWarning, stacklevel=4)
 
     def _record_and_replay(self, key: Signature, args: tuple[Any, ...], tensors: list[Tensor]) -> Any:

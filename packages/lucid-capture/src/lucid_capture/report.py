@@ -18,6 +18,9 @@ class RegionReport:
     state: str
     recorded: int
     replayed: int
+    forward_launches: int
+    backward_launches: int
+    owned_bytes: int
     native: dict[str, int]
     retired_by: str | None
 
@@ -28,8 +31,8 @@ class ReplayReport:
 
     >>> region = GuardedRegion("double", lambda x: 2 * x)
     >>> print(ReplayReport.of([region]).table())
-    region  state  recorded  replayed  native
-    double  idle          0         0  -
+    region  state  recorded  replayed  forward  backward  bytes  native
+    double  idle          0         0        0         0      0  -
     """
 
     regions: tuple[RegionReport, ...]
@@ -45,15 +48,21 @@ class ReplayReport:
 
     def table(self) -> str:
         """Return one line per region; native calls are listed by reason."""
-        rows = [("region", "state", "recorded", "replayed", "native")]
-        for r in self.regions:
-            native = ", ".join(f"{count} {reason}" for reason, count in r.native.items()) or "-"
-            rows.append((r.name, r.state, str(r.recorded), str(r.replayed), native))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        return "\n".join(
-            f"{name:<{widths[0]}}  {state:<{widths[1]}}  {made:>{widths[2]}}  {used:>{widths[3]}}  {native}"
-            for name, state, made, used, native in rows
-        )
+        header = ("region", "state", "recorded", "replayed", "forward", "backward", "bytes", "native")
+        rows = [header, *(_cells(region) for region in self.regions)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header) - 1)]
+        return "\n".join("  ".join((*_aligned(row[:-1], widths), row[-1])) for row in rows)
+
+
+def _cells(region: RegionReport) -> tuple[str, ...]:
+    numbers = (region.recorded, region.replayed, region.forward_launches, region.backward_launches)
+    native = ", ".join(f"{count} {reason}" for reason, count in region.native.items()) or "-"
+    return (region.name, region.state, *map(str, numbers), str(region.owned_bytes), native)
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    words = [f"{cell:<{width}}" for cell, width in zip(row[:2], widths[:2], strict=True)]
+    return words + [f"{cell:>{width}}" for cell, width in zip(row[2:], widths[2:], strict=True)]
 
 
 def _report(region: GuardedRegion) -> RegionReport:
@@ -64,6 +73,9 @@ def _report(region: GuardedRegion) -> RegionReport:
         recorded=region.counts[Reason.RECORDED],
         # the call that records is served by the new recording too
         replayed=sum(region.counts[reason] for reason in ran),
+        forward_launches=region.launches.forward,
+        backward_launches=region.launches.backward,
+        owned_bytes=region.owned_bytes(),
         native={r.name.lower(): n for r, n in region.counts.items() if r not in ran},
         retired_by=region.retired_by.name.lower() if region.retired_by else None,
     )
