@@ -86,8 +86,8 @@ def test_without_muon_weight_a_gradient_that_is_not_finite_stays_in_its_own_elem
     def fail(*args: object) -> None:
         raise AssertionError("orthogonalisation ran")
 
-    monkeypatch.setattr("lucid_optim.musgd.newton_schulz", fail)
-    monkeypatch.setattr("lucid_optim.musgd.newton_schulz_batch", fail)
+    monkeypatch.setattr("lucid_optim.updates.newton_schulz", fail)
+    monkeypatch.setattr("lucid_optim.updates.newton_schulz_batch", fail)
     grad = torch.ones(2, 2)
     grad[0, 0] = math.inf
     ps = [with_grad(torch.ones(2, 2), grad) for _ in range(2)]

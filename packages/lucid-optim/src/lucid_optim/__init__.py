@@ -4,11 +4,14 @@ from lucid_optim.ema import ModelEMA
 from lucid_optim.groups import explain, param_groups
 from lucid_optim.musgd import MuSGD
 from lucid_optim.newton_schulz import newton_schulz, newton_schulz_batch
+from lucid_optim.presets import PRESETS, Preset
 from lucid_optim.schedule import progressive_weight, warmup_linear_decay
 
 __all__ = [
+    "PRESETS",
     "ModelEMA",
     "MuSGD",
+    "Preset",
     "explain",
     "newton_schulz",
     "newton_schulz_batch",
