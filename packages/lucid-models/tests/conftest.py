@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lucid_models import TASKS, Detector, build_detector
 
@@ -44,3 +46,32 @@ def of_task() -> Callable[[str], Detector]:
         return enliven(build_detector(task, "n", num_classes=3, num_keypoints=points))
 
     return build
+
+
+HOST_READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "lift_fresh"}
+
+
+class HostReads(TorchDispatchMode):
+    """Collects operations that wait for the device, copy from the host or choose shapes by values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = func.overloadpacket.__name__
+        boolean_index = name.startswith("index") and any(
+            isinstance(i, Tensor) and i.dtype == torch.bool
+            for arg in args
+            if isinstance(arg, list | tuple)
+            for i in arg
+        )
+        if name in HOST_READS or boolean_index:
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def host_reads() -> type[HostReads]:
+    """The dispatch mode that collects reads of values by the host in ``seen``."""
+    return HostReads

@@ -28,10 +28,7 @@ def candidate_mask(
     >>> candidate_mask(points, torch.tensor([[[5.0, 5.0, 11.0, 11.0]]]), torch.tensor([[True]]))
     tensor([[[ True,  True, False]]])
     """
-    if not (math.isfinite(minimum) and math.isfinite(reference) and 0 < minimum <= reference):
-        raise ValueError(
-            f"need finite 0 < minimum <= reference, got minimum {minimum}, reference {reference}"
-        )
+    check_surrogate(minimum, reference)
     low, high = gt_boxes[..., :2], gt_boxes[..., 2:]
     centre, small = (low + high) / 2, high - low < minimum
     low = torch.where(small, centre - reference / 2, low)
@@ -41,3 +38,11 @@ def candidate_mask(
     px, py = points.unbind(-1)
     inside = (px >= x1).logical_and_(px <= x2).logical_and_(py >= y1).logical_and_(py <= y2)
     return inside.logical_and_(valid[..., None])
+
+
+def check_surrogate(minimum: float, reference: float) -> None:
+    """Raise ValueError unless 0 < minimum <= reference, both finite."""
+    if not (math.isfinite(minimum) and math.isfinite(reference) and 0 < minimum <= reference):
+        raise ValueError(
+            f"need finite 0 < minimum <= reference, got minimum {minimum}, reference {reference}"
+        )

@@ -16,6 +16,10 @@ from torch import Tensor
 
 from lucid_geometry import box_iou
 from lucid_models.assign.one_to_one import keep_best
+from lucid_models.assign.rotated import rotated_overlap
+
+# pairs of rotated boxes compared at once
+_ROTATED_PAIRS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Assignment(NamedTuple):
     target_labels: Tensor
     """(B, A) int64."""
     target_boxes: Tensor
-    """(B, A, 4) float32 xyxy, pixels."""
+    """(B, A, 4) float32 xyxy, or (B, A, 5) for rotated ground truth; pixels."""
     align_weights: Tensor
     """(B, A) float32 in [0, 1]."""
 
@@ -86,8 +90,9 @@ def assign_anchors(
     """Return the `Assignment` of one branch from its own predictions, without gradients.
 
     ``probabilities`` (B, A, C) and ``boxes`` (B, A, 4) xyxy are the branch's predictions, ``gt_boxes``
-    (B, N, 4), ``gt_labels`` (B, N) int64, ``candidates`` (B, N, A) from `candidate_mask`. A ground truth with
-    c candidates ranks min(topk, c) of them even where every metric is 0; an anchor ranked by several goes to
+    (B, N, 4), ``gt_labels`` (B, N) int64, ``candidates`` (B, N, A) from `candidate_mask`. Boxes of five
+    columns, on both sides, are rotated ones and overlap by `rotated_overlap`. A ground truth with c
+    candidates ranks min(topk, c) of them even where every metric is 0; an anchor ranked by several goes to
     the largest metric, ties to the lowest row; a one-to-one rule then keeps each ground truth's best. Weights
     are metric / best metric * best overlap over the positives of a ground truth.
 
@@ -100,7 +105,7 @@ def assign_anchors(
     batch, anchors, _ = boxes.shape
     rows = gt_boxes.shape[1]
     if rows == 0:
-        return _background(batch, anchors, boxes.device)
+        return _background(batch, anchors, gt_boxes.shape[-1], boxes.device)
     ranked = _rank_all(probabilities.float(), boxes.float(), gt_boxes, gt_labels, candidates, rule)
     won = _settle(ranked, anchors)
     if rule.unique:
@@ -119,7 +124,7 @@ def assign_anchors(
     weights = weight_BNk.new_zeros(batch, anchors + 1).scatter_(1, target_BM, weight_BNk.flatten(1))
     fg_mask, safe_index = gt_index >= 0, gt_index.clamp(min=0)
     labels = gt_labels.gather(1, safe_index)
-    target_boxes = gt_boxes.gather(1, safe_index[..., None].expand(-1, -1, 4))
+    target_boxes = gt_boxes.gather(1, safe_index[..., None].expand(-1, -1, gt_boxes.shape[-1]))
     return Assignment(
         fg_mask,
         gt_index,
@@ -129,10 +134,10 @@ def assign_anchors(
     )
 
 
-def _background(batch: int, anchors: int, device: torch.device) -> Assignment:
+def _background(batch: int, anchors: int, columns: int, device: torch.device) -> Assignment:
     index = torch.full((batch, anchors), -1, device=device)
     zeros = torch.zeros(batch, anchors, device=device)
-    return Assignment(index >= 0, index, index.clone(), zeros[..., None].repeat(1, 1, 4), zeros)
+    return Assignment(index >= 0, index, index.clone(), zeros[..., None].repeat(1, 1, columns), zeros)
 
 
 def _rank_all(
@@ -144,9 +149,11 @@ def _rank_all(
     rule: AssignRule,
 ) -> Ranked:
     """Return `_rank` of the whole batch."""
-    if boxes.device.type != "cpu" or torch.compiler.is_compiling():
+    large = boxes.shape[-1] == 5 and candidates.numel() > _ROTATED_PAIRS
+    if torch.compiler.is_compiling() or (boxes.device.type != "cpu" and not large):
         return _rank(probabilities, boxes, gt_boxes, gt_labels, candidates, rule)
-    # image by image the (N, A) planes stay in a CPU's cache; the result is the same
+    # image by image the (N, A) planes stay in a CPU's cache, and rotated ones, of which there are many, in an
+    # accelerator's memory; the result is the same
     images = [slice(b, b + 1) for b in range(len(boxes))]
     ranked = [
         _rank(probabilities[i], boxes[i], gt_boxes[i], gt_labels[i], candidates[i], rule) for i in images
@@ -164,7 +171,10 @@ def _rank(
 ) -> Ranked:
     """Return the best anchors of each ground truth by the alignment metric."""
     batch, anchors, classes = probabilities_BAC.shape
-    iou_BNA = box_iou(gt_boxes_BN4, boxes_BA4, eps=rule.eps)
+    if boxes_BA4.shape[-1] == 5:
+        iou_BNA = rotated_overlap(gt_boxes_BN4, boxes_BA4)
+    else:
+        iou_BNA = box_iou(gt_boxes_BN4, boxes_BA4, eps=rule.eps)
     class_row = gt_labels_BN.clamp(min=0) + classes * torch.arange(batch, device=boxes_BA4.device)[:, None]
     by_class = probabilities_BAC.transpose(1, 2).reshape(batch * classes, anchors)
     score_BNA = by_class.index_select(0, class_row.flatten()).view(batch, -1, anchors)

@@ -23,8 +23,8 @@ def box_loss(boxes: Tensor, assignment: Assignment, normalizer: Tensor) -> Tenso
     >>> box_loss(target + 5, assignment, torch.tensor(1.0))
     tensor(0.9683)
     """
-    safe, target = _positives_only(boxes, assignment)
-    return _weighted_sum(1 - complete_box_iou(safe, target), assignment) / normalizer
+    safe, target = positives_only(boxes, assignment)
+    return weighted_sum(1 - complete_box_iou(safe, target), assignment) / normalizer
 
 
 def l1_loss(boxes: Tensor, strides: Tensor, assignment: Assignment, normalizer: Tensor) -> Tensor:
@@ -39,17 +39,19 @@ def l1_loss(boxes: Tensor, strides: Tensor, assignment: Assignment, normalizer: 
     >>> l1_loss(target + 4, torch.tensor([8.0]), assignment, torch.tensor(1.0))
     tensor(2.)
     """
-    safe, target = _positives_only(boxes, assignment)
-    return _weighted_sum((safe - target).abs().sum(-1) / strides, assignment) / normalizer
+    safe, target = positives_only(boxes, assignment)
+    return weighted_sum((safe - target).abs().sum(-1) / strides, assignment) / normalizer
 
 
-def _positives_only(boxes: Tensor, assignment: Assignment) -> tuple[Tensor, Tensor]:
+def positives_only(boxes: Tensor, assignment: Assignment) -> tuple[Tensor, Tensor]:
     """Return predictions and targets with a harmless equal pair on background anchors."""
-    # (0, 0, 1, 1), made on the device: a tensor of host values would be a copy that waits
-    unit = (torch.arange(4, device=boxes.device) > 1).to(boxes.dtype)
+    # (0, 0, 1, 1), or (0, 0, 1, 1, 1) for rotated boxes, made on the device: a tensor of host values would be
+    # a copy that waits
+    unit = (torch.arange(boxes.shape[-1], device=boxes.device) > 1).to(boxes.dtype)
     foreground = assignment.fg_mask[..., None]
     return torch.where(foreground, boxes, unit), torch.where(foreground, assignment.target_boxes, unit)
 
 
-def _weighted_sum(values: Tensor, assignment: Assignment) -> Tensor:
+def weighted_sum(values: Tensor, assignment: Assignment) -> Tensor:
+    """Return the sum over positives of ``values`` (B, A) times their alignment weights, 0-d."""
     return torch.where(assignment.fg_mask, assignment.align_weights * values, 0.0).sum()

@@ -9,18 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lucid_models.assign import (
-    MANY_RULE,
-    ONE_RULE,
-    Assignment,
-    AssignRule,
-    assign_anchors,
-    candidate_mask,
-    decode_boxes,
-)
+from lucid_models.assign import MANY_RULE, ONE_RULE, Assignment, AssignRule, assign_anchors
 from lucid_models.heads import BranchOutput, HeadOutput
-from lucid_models.losses.box import box_loss, l1_loss
 from lucid_models.losses.classification import classification_loss
+from lucid_models.losses.form import UPRIGHT, BoxForm
 
 
 class BranchLoss(NamedTuple):
@@ -45,8 +37,8 @@ class LossResult(NamedTuple):
 class DetectionLoss:
     """The loss alpha * one-to-many + (1 - alpha) * one-to-one, each gain-weighted box, class and L1 terms.
 
-    Shapes are fixed by the inputs, nothing is read back to the host, and everything is computed in float32
-    whatever the predictions' precision.
+    ``form`` says what a box is: upright by default. Shapes are fixed by the inputs, nothing is read back to
+    the host, and everything is computed in float32 whatever the predictions' precision.
 
     >>> from lucid_models import build_detector, make_points
     >>> output = build_detector("detect", "n", num_classes=2)(torch.rand(2, 3, 64, 64))
@@ -59,12 +51,18 @@ class DetectionLoss:
     """
 
     def __init__(
-        self, num_classes: int, box_gain: float = 7.5, class_gain: float = 0.5, l1_gain: float = 6.0
+        self,
+        num_classes: int,
+        box_gain: float = 7.5,
+        class_gain: float = 0.5,
+        l1_gain: float = 6.0,
+        form: BoxForm = UPRIGHT,
     ) -> None:
         self.num_classes = num_classes
         self.box_gain = box_gain
         self.class_gain = class_gain
         self.l1_gain = l1_gain
+        self.form = form
 
     def __call__(
         self,
@@ -78,21 +76,23 @@ class DetectionLoss:
     ) -> LossResult:
         """Return the `LossResult` of a batch.
 
-        ``points`` (A, 2) and ``strides`` (A,) of `make_points`; ``boxes`` (B, N, 4) xyxy canvas pixels,
-        ``labels`` (B, N) int64, ``valid`` (B, N) bool, false on padding; N may be 0. ``alpha`` in [0, 1], a
-        float or a 0-d float64 tensor. CPU labels are checked by `check_labels`; on an accelerator check them
-        before the transfer, where it costs no synchronisation.
+        ``points`` (A, 2) and ``strides`` (A,) of `make_points`; ``boxes`` (B, N, 4) xyxy canvas pixels
+        ((B, N, 5) in the rotated form), ``labels`` (B, N) int64, ``valid`` (B, N) bool, false on padding; N
+        may be 0. ``alpha`` in [0, 1], a float or a 0-d float64 tensor. CPU labels are checked by
+        `check_labels`; on an accelerator check them before the transfer, where it costs no synchronisation.
+        Raises ValueError for boxes of other columns.
         """
+        if boxes.shape[-1] != self.form.columns:
+            raise ValueError(
+                f"boxes must have {self.form.columns} columns, got {tuple(boxes.shape)}; is this another task's loss?"
+            )
         if labels.device.type == "cpu" and not torch.compiler.is_compiling():
             check_labels(labels, valid, self.num_classes)
-        candidates = candidate_mask(points, boxes, valid)
+        candidates = self.form.candidates(points, boxes, valid)
         targets = (points, strides, boxes, labels, candidates)
         o2m, o2m_assignment = self.branch(output.o2m, *targets, MANY_RULE)
         o2o, o2o_assignment = self.branch(output.o2o, *targets, ONE_RULE)
-        first, second = alpha, 1 - alpha  # the complement is formed in double precision either way
-        if isinstance(first, Tensor) and isinstance(second, Tensor):
-            first, second = first.to(o2m.total.dtype), second.to(o2m.total.dtype)
-        total = first * o2m.total + second * o2o.total
+        total = mix(o2m.total, o2o.total, alpha)
         return LossResult(total, o2m, o2o, o2m_assignment, o2o_assignment)
 
     def branch(
@@ -106,16 +106,28 @@ class DetectionLoss:
         rule: AssignRule,
     ) -> tuple[BranchLoss, Assignment]:
         """Return one branch's losses and assignment; ``candidates`` (B, N, A) from `candidate_mask`."""
-        logits, predicted = output.cls.float(), decode_boxes(output.box.float(), points, strides)
+        logits, predicted = output.cls.float(), self.form.decode(output, points, strides)
         assignment = assign_anchors(
             logits.detach().sigmoid(), predicted.detach(), boxes.float(), labels, candidates, rule
         )
         normalizer = assignment.align_weights.sum().clamp(min=1)
-        box = box_loss(predicted, assignment, normalizer)
+        box = self.form.box_loss(predicted, assignment, normalizer)
         cls = classification_loss(logits, assignment, normalizer)
-        l1 = l1_loss(predicted, strides, assignment, normalizer)
+        l1 = self.form.l1_loss(predicted, strides, assignment, normalizer)
         total = self.box_gain * box + self.class_gain * cls + self.l1_gain * l1
         return BranchLoss(box, cls, l1, total), assignment
+
+
+def mix(many: Tensor, one: Tensor, alpha: float | Tensor) -> Tensor:
+    """Return alpha * many + (1 - alpha) * one in the dtype of the terms, both (...).
+
+    >>> mix(torch.tensor(1.0), torch.tensor(3.0), 0.75)
+    tensor(1.5000)
+    """
+    first, second = alpha, 1 - alpha  # the complement is formed in double precision either way
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        first, second = first.to(many.dtype), second.to(many.dtype)
+    return first * many + second * one
 
 
 def check_labels(labels: Tensor, valid: Tensor, num_classes: int) -> None:
