@@ -122,7 +122,7 @@ def test_plot_writes_where_told(lucid, trained):
 
 
 def test_info_json_lists_the_sizes(lucid):
-    status, out, _ = lucid("info", "--json")
+    status, out, _ = lucid("info", "--task", "detect", "--json")
     rows = json.loads(out)
     assert status == 0
     assert [(row["task"], row["size"]) for row in rows] == [("detect", size) for size in "nsmlx"]
@@ -133,6 +133,12 @@ def test_info_json_lists_the_sizes(lucid):
         "params_training": 2572280,
         "gflops": pytest.approx(5.3599, abs=5e-5),
     }
+
+
+def test_info_lists_every_task(lucid):
+    status, out, _ = lucid("info", "--size", "n", "--json")
+    assert status == 0
+    assert [row["task"] for row in json.loads(out)] == ["detect", "segment", "pose", "obb"]
 
 
 def test_data_check_of_a_sound_set_exits_zero(lucid, scenes):

@@ -138,8 +138,8 @@ def test_images_are_shown_in_the_edge_frame(axes, image):
 
 
 def test_an_unknown_task_is_refused(axes):
-    with pytest.raises(ValueError, match="choose: detect"):
-        draw_ground_truth(axes, labels((0, 0, 1, 1)), "pose")
+    with pytest.raises(ValueError, match="choose: detect, segment, pose, obb"):
+        draw_ground_truth(axes, labels((0, 0, 1, 1)), "boxes")
 
 
 def test_burned_boxes_cover_their_edge_pixels_and_leave_the_rest(image):

@@ -1,5 +1,6 @@
 """Checks of options before any work begins; each failure is one ConfigError that names the option."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -37,6 +38,13 @@ def check_canvas(side: int | None) -> None:
     """Raise ConfigError where ``--image-size`` is given and is no positive multiple of 32."""
     if side is not None and (side < 32 or side % 32):
         raise ConfigError(f"--image-size {side}: give a positive multiple of 32")
+
+
+def check_choice(option: str, value: str | None, choices: Iterable[str]) -> None:
+    """Raise ConfigError where an option is given and is none of its choices."""
+    known = tuple(choices)
+    if value is not None and value not in known:
+        raise ConfigError(f"{option} {value}: choose {', '.join(known)}")
 
 
 def check_at_least(option: str, value: int | None, least: int) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from lucid_app import data, demo, evaluate, fit, info, plot, predict
+from lucid_app import data, demo, evaluate, fit, info, plot, predict, score
 from lucid_app.console import err
 from lucid_train import ConfigError, Interrupted
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("fit")(fit.fit)
 app.command("eval")(evaluate.evaluate)
+app.command("score")(score.score)
 app.command("predict")(predict.predict)
 app.command("plot")(plot.plot)
 app.command("info")(info.info)

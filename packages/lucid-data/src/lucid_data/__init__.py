@@ -4,7 +4,7 @@ from lucid_data import synthetic
 from lucid_data.batch import Batch, collate
 from lucid_data.catalog import Catalog, open_catalog
 from lucid_data.check import check
-from lucid_data.convert import Conversion, convert
+from lucid_data.convert import Conversion, Format, Pictures, convert
 from lucid_data.device_color import jitter_batch
 from lucid_data.doctor.findings import Finding
 from lucid_data.download import Downloaded, download_coco, download_manifest, fetch
@@ -12,6 +12,7 @@ from lucid_data.images import IMAGE_SUFFIXES, image_size, read_image
 from lucid_data.layout import Layout, available_splits
 from lucid_data.loader import EpochBatches, EvalLoader, TrainLoader, eval_loader, train_loader
 from lucid_data.metrics.coco import score_coco
+from lucid_data.metrics.coco_pairs import CocoPairs, coco_pairs
 from lucid_data.metrics.confusion import ConfusionMatrix, confusion_matrix
 from lucid_data.metrics.dota import (
     DotaClassScore,
@@ -44,6 +45,7 @@ __all__ = [
     "Batch",
     "Catalog",
     "ClassScore",
+    "CocoPairs",
     "CocoReport",
     "ConfusionMatrix",
     "Conversion",
@@ -56,9 +58,11 @@ __all__ = [
     "EvalLoader",
     "EvalPipeline",
     "Finding",
+    "Format",
     "Layout",
     "MergedImage",
     "PictureCache",
+    "Pictures",
     "RotatedReport",
     "Sample",
     "Stats",
@@ -75,6 +79,7 @@ __all__ = [
     "available_splits",
     "cache_pictures",
     "check",
+    "coco_pairs",
     "collate",
     "confusion_matrix",
     "convert",

@@ -20,6 +20,7 @@ from lucid_data.formats.coco_json import load_document
 from lucid_data.formats.write_text import dataset_yaml, dota_rows, yolo_rows
 from lucid_data.layout import SPLIT_SPELLINGS, WHOLE, Layout, available_splits
 from lucid_data.tasks import as_task
+from lucid_data.whole import Observer, nothing, whole_folder
 
 Format = Literal["coco", "yolo", "dota"]
 Pictures = Literal["copy", "link", "skip"]
@@ -54,6 +55,7 @@ def convert(
     layout: Layout | None = None,
     pictures: str = "copy",
     dota_version: str | None = None,
+    observer: Observer = nothing,
 ) -> Conversion:
     """Write the data set at ``source`` as ``to`` (``coco``, ``yolo`` or ``dota``) into the empty folder ``target``.
 
@@ -66,9 +68,10 @@ def convert(
         layout: as for ``open_catalog``.
         pictures: ``copy``, ``link`` (symbolic) or ``skip``.
         dota_version: as for ``open_catalog``.
+        observer: is told (pictures done, pictures in all).
 
-    Raises ValueError for unknown words or a task the format lacks, FileExistsError for a target with content, and
-    what ``open_catalog`` raises.
+    The target appears when it is complete. Raises ValueError for unknown words or a task the format lacks,
+    FileExistsError for a target with content, and what ``open_catalog`` raises.
     """
     kind = as_task(task)
     if to not in get_args(Format):
@@ -77,32 +80,53 @@ def convert(
         raise ValueError(f"pictures must be one of {', '.join(get_args(Pictures))}, got {pictures!r}")
     if to == "dota" and kind not in ("detect", "obb"):
         raise ValueError(f"DOTA text holds boxes only; task {task!r} needs coco or yolo")
-    folder = Path(target)
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} already has content; choose an empty folder")
     chosen = tuple(splits) if splits is not None else _default_splits(source, kind)
     catalogs = {
         split: open_catalog(source, split, kind, layout=layout, min_side=1e-3, dota_version=dota_version)
         for split in chosen
     }
-    write = {"coco": _write_coco, "yolo": _write_yolo, "dota": _write_dota}[to]
     lost: Counter[str] = Counter()
-    images: dict[str, int] = {}
-    instances: dict[str, int] = {}
-    for split, catalog in catalogs.items():
-        name = "train" if split == WHOLE else split
-        verbatim = to == "coco" and catalog.layout == "coco"
-        if not verbatim:
-            lost.update(catalog.dropped)
-            lost.update(records_losses(catalog, to))
-        if not verbatim and catalog.layout == "coco":
-            lost.update(coco_losses(load_document(catalog.source.labels), kind, to))
-        places = _place_pictures(catalog, folder / _picture_folder(to, name), to, pictures, lost)
-        write(catalog, folder, name, places)
-        images[name], instances[name] = len(catalog), len(catalog.records.labels)
-    if to == "yolo":
-        _write_dataset_file(folder, list(images), next(iter(catalogs.values())))
-    return Conversion(folder, images, instances, {reason: n for reason, n in lost.items() if n})
+    with whole_folder(target) as folder:
+        progress = _Progress(observer, sum(map(len, catalogs.values())))
+        for split, catalog in catalogs.items():
+            _write_split(catalog, folder, _written_name(split), to, pictures, lost, progress)
+        written = {_written_name(split): catalog for split, catalog in catalogs.items()}
+        if to == "yolo":
+            _write_dataset_file(folder, list(written), next(iter(catalogs.values())))
+    return Conversion(
+        Path(target),
+        {name: len(catalog) for name, catalog in written.items()},
+        {name: len(catalog.records.labels) for name, catalog in written.items()},
+        {reason: n for reason, n in lost.items() if n},
+    )
+
+
+def _written_name(split: str) -> str:
+    return "train" if split == WHOLE else split
+
+
+@dataclass
+class _Progress:
+    observer: Observer
+    total: int
+    done: int = 0
+
+    def step(self) -> None:
+        self.done += 1
+        self.observer(self.done, self.total)
+
+
+def _write_split(
+    catalog: Catalog, folder: Path, name: str, to: str, pictures: str, lost: Counter[str], progress: _Progress
+) -> None:
+    if not (to == "coco" and catalog.layout == "coco"):
+        lost.update(catalog.dropped)
+        lost.update(records_losses(catalog, to))
+        if catalog.layout == "coco":
+            lost.update(coco_losses(load_document(catalog.source.labels), catalog.task, to))
+    places = _place_pictures(catalog, folder / _picture_folder(to, name), to, pictures, lost, progress)
+    write = {"coco": _write_coco, "yolo": _write_yolo, "dota": _write_dota}[to]
+    write(catalog, folder, name, places)
 
 
 def _default_splits(source: str | Path, task: str) -> tuple[str, ...]:
@@ -115,7 +139,9 @@ def _picture_folder(to: str, split: str) -> str:
     return {"coco": split, "yolo": f"images/{split}", "dota": f"{split}/images"}[to]
 
 
-def _place_pictures(catalog: Catalog, folder: Path, to: str, how: str, lost: Counter[str]) -> list[str]:
+def _place_pictures(
+    catalog: Catalog, folder: Path, to: str, how: str, lost: Counter[str], progress: _Progress
+) -> list[str]:
     """Bring every picture into ``folder`` and return its name there, in index order.
 
     A picture whose orientation tag the two formats read differently is rewritten without it, as its labels see it.
@@ -138,6 +164,7 @@ def _place_pictures(catalog: Catalog, folder: Path, to: str, how: str, lost: Cou
             _place(catalog, index, source, folder / name, how, turned)
         taken.add(str(Path(name).with_suffix("")))
         names.append(name)
+        progress.step()
     return names
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from lucid_data.unpack import unpack
+from lucid_data.whole import Observer, nothing
 
 _BLOCK: Final = 1 << 20
 # path-style: the bucket's own host name has no matching certificate
@@ -39,9 +40,17 @@ class Downloaded:
     verified: bool
 
 
-def fetch(url: str, path: str | Path, *, sha256: str | None = None, timeout: float = 60.0) -> Downloaded:
+def fetch(
+    url: str,
+    path: str | Path,
+    *,
+    sha256: str | None = None,
+    timeout: float = 60.0,
+    observer: Observer = nothing,
+) -> Downloaded:
     """Bring ``url`` (http or https) to ``path`` and return what arrived; an interrupted transfer goes on.
 
+    ``observer`` is told (bytes there, bytes in all); 0 in all where the sender does not say.
     Raises ValueError for another kind of URL or a digest that differs (the file is removed), OSError naming the URL
     when it cannot be reached or ends too soon (what came stays for the next try).
     """
@@ -62,6 +71,7 @@ def fetch(url: str, path: str | Path, *, sha256: str | None = None, timeout: flo
             with part.open("ab" if have else "wb") as file:
                 while block := answer.read(_BLOCK):
                     file.write(block)
+                    observer(file.tell(), total or 0)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         raise OSError(f"cannot download {url}: {getattr(error, 'reason', error)}") from error
     if total is not None and part.stat().st_size != total:
@@ -103,6 +113,7 @@ def download_coco(
     force: bool = False,
     keep_archives: bool = False,
     host: str = COCO_HOST,
+    observer: Observer = nothing,
 ) -> list[Downloaded]:
     """Bring COCO 2017 under ``root`` (``val2017``, ``annotations``, …) and return the archives that were fetched.
 
@@ -114,6 +125,7 @@ def download_coco(
         force: fetch what is there already.
         keep_archives: leave the archives after unpacking.
         host: where the archives lie.
+        observer: as for ``fetch``, archive by archive.
 
     What is there is skipped without a network. Raises as ``fetch`` and ``unpack``.
     """
@@ -129,7 +141,8 @@ def download_coco(
         there = folder / ("annotations" if name == "annotations" else place.stem)
         if there.is_dir() and any(there.iterdir()) and not force:
             continue
-        got = fetch(f"{host}/{place}", folder / place.name, sha256=expected.get(place.name.lower()))
+        digest = expected.get(place.name.lower())
+        got = fetch(f"{host}/{place}", folder / place.name, sha256=digest, observer=observer)
         unpack(got.path, folder)
         if not keep_archives:
             got.path.unlink()
@@ -137,7 +150,9 @@ def download_coco(
     return done
 
 
-def download_manifest(manifest: str | Path | Mapping[str, Any], root: str | Path) -> list[Downloaded]:
+def download_manifest(
+    manifest: str | Path | Mapping[str, Any], root: str | Path, *, observer: Observer = nothing
+) -> list[Downloaded]:
     """Bring every file of ``manifest`` under ``root`` and return what was fetched; files already right are skipped.
 
     The manifest (or its JSON file) is data: ``{"files": [{"url": ..., "sha256": ..., "path": ..., "unpack": false}]}``;
@@ -161,7 +176,7 @@ def download_manifest(manifest: str | Path | Mapping[str, Any], root: str | Path
         if spread and mark.is_file() and mark.read_text(encoding="utf-8").strip() == digest:
             continue
         if not (target.is_file() and file_digest(target) == digest):
-            done.append(fetch(url, target, sha256=digest))
+            done.append(fetch(url, target, sha256=digest, observer=observer))
         if spread:
             unpack(target, target.parent)
             mark.write_text(digest + "\n", encoding="utf-8")

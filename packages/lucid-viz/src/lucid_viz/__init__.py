@@ -5,14 +5,15 @@ from lucid_viz.files import save_figure, save_image
 from lucid_viz.overlay import (
     batch_sheet,
     comparison_sheet,
-    draw_ground_truth,
     draw_predictions,
     predict_and_draw,
     show_image,
     show_predictions,
 )
 from lucid_viz.raster import burn_predictions
+from lucid_viz.scores import plot_confusion, plot_precision_recall, plot_stats
 from lucid_viz.style import PALETTE, RenderOptions, class_color
+from lucid_viz.truth import draw_ground_truth
 
 __all__ = [
     "PALETTE",
@@ -23,7 +24,10 @@ __all__ = [
     "comparison_sheet",
     "draw_ground_truth",
     "draw_predictions",
+    "plot_confusion",
     "plot_curves",
+    "plot_precision_recall",
+    "plot_stats",
     "predict_and_draw",
     "read_metrics",
     "save_figure",

@@ -6,12 +6,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from lucid_data import Targets, read_image
 from lucid_models import Detector, Predictions, Predictor
-from lucid_viz.style import RenderOptions, caption, class_color, text_color
+from lucid_viz.marks import box_text, rectangle
+from lucid_viz.style import RenderOptions, caption, class_color
+from lucid_viz.truth import draw_ground_truth
 
 
 def show_image(ax: Axes, image: Tensor) -> None:
@@ -27,35 +28,6 @@ def show_image(ax: Axes, image: Tensor) -> None:
     ax.set_xlim(0, width)
     ax.set_ylim(height, 0)
     ax.set_axis_off()
-
-
-def draw_ground_truth(
-    ax: Axes,
-    targets: Targets,
-    task: str = "detect",
-    names: Sequence[str] = (),
-    options: RenderOptions | None = None,
-) -> None:
-    """Draw labels: dashed, unfilled, without scores.
-
-    Args:
-        ax: axes that show the image.
-        targets: labels in the image's pixels.
-        task: what is drawn of them; boxes for ``detect``.
-        names: class names; without them no text is written.
-        options: widths and text size.
-
-    Raises:
-        ValueError: a task without a drawing.
-    """
-    if task != "detect":
-        raise ValueError(f"task {task!r} has no drawing of labels; choose: detect")
-    options = options or RenderOptions()
-    for box, label in zip(targets.boxes.tolist(), targets.labels.tolist(), strict=True):
-        color = class_color(label)
-        _rectangle(ax, box, color, options.truth_width, "--")
-        if names and options.show_labels:
-            _text(ax, box, caption(tuple(names), label), color, options.font_size)
 
 
 def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions | None = None) -> None:
@@ -74,9 +46,9 @@ def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions 
         if score <= options.confidence:
             continue
         color = class_color(label)
-        _rectangle(ax, box, color, options.box_width, "-")
+        rectangle(ax, box, color, options.box_width, "-")
         if options.show_labels:
-            _text(ax, box, caption(predictions.names, label, score), color, options.font_size)
+            box_text(ax, box, caption(predictions.names, label, score), color, options.font_size)
 
 
 def predict_and_draw(
@@ -157,12 +129,16 @@ def comparison_sheet(
 
 
 def batch_sheet(
-    images: Sequence[Tensor], annotations: Sequence[Targets], names: Sequence[str], columns: int = 4
+    images: Sequence[Tensor],
+    annotations: Sequence[Targets],
+    names: Sequence[str],
+    columns: int = 4,
+    task: str = "detect",
 ) -> Figure:
     """Return an open figure of training samples with their labels, for a look at the augmentation.
 
     Raises:
-        ValueError: no image, or another number of annotations than images.
+        ValueError: no image, another number of annotations than images, or an unknown task.
     """
     if not images or len(images) != len(annotations):
         raise ValueError(
@@ -174,28 +150,8 @@ def batch_sheet(
     cells: Any = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax in cells:
         ax.set_axis_off()
+    named = names if len(names) > 1 else ()  # the name of an only class says nothing and hides small objects
     for ax, image, targets in zip(cells, images, annotations, strict=False):
         show_image(ax, image)
-        draw_ground_truth(ax, targets, names=names, options=RenderOptions(font_size=6.0))
+        draw_ground_truth(ax, targets, task, named, RenderOptions(font_size=6.0))
     return figure
-
-
-def _rectangle(ax: Axes, box: list[float], color: str, width: float, style: str) -> None:
-    x1, y1, x2, y2 = box
-    ax.add_patch(
-        Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=color, linewidth=width, linestyle=style)
-    )
-
-
-def _text(ax: Axes, box: list[float], text: str, color: str, size: float) -> None:
-    ax.text(
-        box[0],
-        max(0.0, box[1]),
-        text,
-        fontsize=size,
-        color=text_color(color),
-        verticalalignment="bottom" if box[1] > 12 else "top",
-        bbox={"facecolor": color, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
-        clip_on=True,
-        parse_math=False,  # a class name is text, dollar signs and all
-    )

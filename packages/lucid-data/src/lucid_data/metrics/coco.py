@@ -71,7 +71,7 @@ def score_coco(
     if kind not in get_args(Kind):
         raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
     document = load_document(ground_truth) if isinstance(ground_truth, str | Path) else dict(ground_truth)
-    found = _load_results(results) if isinstance(results, str | Path) else list(results)
+    found = load_results(results) if isinstance(results, str | Path) else list(results)
     document["annotations"] = _with_ids([_completed(a, kind) for a in document["annotations"]])
     document, finite = _with_one_id_type(document, [dict(r) for r in found if _finite(r, kind)])
     _check_results(finite, document, kind)
@@ -259,7 +259,8 @@ def _with_ids(annotations: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return annotations
 
 
-def _load_results(path: str | Path) -> list[dict[str, Any]]:
+def load_results(path: str | Path) -> list[dict[str, Any]]:
+    """Return the result list in a file; FileNotFoundError or ValueError naming it otherwise."""
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"result file {file} does not exist")

@@ -16,6 +16,7 @@ from lucid_data.formats.write_text import dataset_yaml, dota_rows, yolo_rows
 from lucid_data.synthetic.scene import class_names, keypoint_names, scene
 from lucid_data.targets import Targets
 from lucid_data.tasks import as_task
+from lucid_data.whole import whole_folder
 from lucid_geometry import rboxes_to_polygons
 
 Writer = Callable[[int, str, Targets, int], None]
@@ -35,30 +36,30 @@ def write_coco(
     Pose scenes become ``person_keypoints_<split>.json``; obb scenes carry four-point outlines. The coordinates are
     exact (keypoints as COCO states them, half a pixel less). Raises FileExistsError when ``root`` has content.
     """
-    folder = _fresh(root)
-    names = class_names(task)
-    prefix = "person_keypoints" if task == "pose" else "instances"
-    for split, first, count in _ranges(splits):
-        images: list[dict[str, Any]] = []
-        annotations: list[dict[str, Any]] = []
-        for number in range(1, count + 1):
-            image, targets = scene(seed * 1_000_003 + first + number, size, shapes, task)
-            name = _save(image, folder / split, number)
-            images.append(
-                {"id": number, "file_name": name, "height": image.shape[1], "width": image.shape[2]}
-            )
-            annotations += _coco_annotations(targets, number, len(annotations))
-        category = {"keypoints": list(keypoint_names()), "skeleton": []} if task == "pose" else {}
-        document = {
-            "info": {"description": f"drawn scenes, seed {seed}"},
-            "images": images,
-            "annotations": annotations,
-            "categories": [{"id": i, "name": n, **category} for i, n in enumerate(names, 1)],
-        }
-        path = folder / "annotations" / f"{prefix}_{split}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document), encoding="utf-8")
-    return folder
+    with whole_folder(root) as folder:
+        names = class_names(task)
+        prefix = "person_keypoints" if task == "pose" else "instances"
+        for split, first, count in _ranges(splits):
+            images: list[dict[str, Any]] = []
+            annotations: list[dict[str, Any]] = []
+            for number in range(1, count + 1):
+                image, targets = scene(seed * 1_000_003 + first + number, size, shapes, task)
+                name = _save(image, folder / split, number)
+                images.append(
+                    {"id": number, "file_name": name, "height": image.shape[1], "width": image.shape[2]}
+                )
+                annotations += _coco_annotations(targets, number, len(annotations))
+            category = {"keypoints": list(keypoint_names()), "skeleton": []} if task == "pose" else {}
+            document = {
+                "info": {"description": f"drawn scenes, seed {seed}"},
+                "images": images,
+                "annotations": annotations,
+                "categories": [{"id": i, "name": n, **category} for i, n in enumerate(names, 1)],
+            }
+            path = folder / "annotations" / f"{prefix}_{split}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(document), encoding="utf-8")
+    return Path(root)
 
 
 def write_yolo(
@@ -75,18 +76,18 @@ def write_yolo(
     Six decimals; an outline of several parts becomes one ring with a slit of no width (the format has no parts).
     Raises FileExistsError when ``root`` has content.
     """
-    folder = _fresh(root)
-    points = keypoint_names() if task == "pose" else ()
-    entries = {split: f"images/{split}" for split in splits}
-    text = dataset_yaml(entries, class_names(task), len(points), points, keypoint_flip_pairs(points))
-    (folder / "data.yaml").write_text(text, encoding="utf-8")
+    with whole_folder(root) as folder:
+        points = keypoint_names() if task == "pose" else ()
+        entries = {split: f"images/{split}" for split in splits}
+        text = dataset_yaml(entries, class_names(task), len(points), points, keypoint_flip_pairs(points))
+        (folder / "data.yaml").write_text(text, encoding="utf-8")
 
-    def write(number: int, split: str, targets: Targets, side: int) -> None:
-        rows = yolo_rows(targets, (side, side), as_task(task))
-        _text(folder / "labels" / split / f"{number:05d}.txt", rows)
+        def write(number: int, split: str, targets: Targets, side: int) -> None:
+            rows = yolo_rows(targets, (side, side), as_task(task))
+            _text(folder / "labels" / split / f"{number:05d}.txt", rows)
 
-    _each(folder, splits, size, seed, shapes, task, lambda split: folder / "images" / split, write)
-    return folder
+        _each(folder, splits, size, seed, shapes, task, lambda split: folder / "images" / split, write)
+    return Path(root)
 
 
 def write_voc(
@@ -96,26 +97,28 @@ def write_voc(
 
     Raises FileExistsError when ``root`` has content.
     """
-    folder = _fresh(root)
-    names = class_names("detect")
-    listed: dict[str, list[str]] = {split: [] for split in splits}
+    with whole_folder(root) as folder:
+        names = class_names("detect")
+        listed: dict[str, list[str]] = {split: [] for split in splits}
 
-    def write(number: int, split: str, targets: Targets, side: int) -> None:
-        stem = f"{number:05d}" if split == next(iter(splits)) else f"{split}_{number:05d}"
-        listed[split].append(stem)
-        objects = "".join(
-            f"<object><name>{escape(names[label])}</name><difficult>0</difficult><bndbox><xmin>{x1:.6f}</xmin>"
-            f"<ymin>{y1:.6f}</ymin><xmax>{x2:.6f}</xmax><ymax>{y2:.6f}</ymax></bndbox></object>"
-            for label, (x1, y1, x2, y2) in zip(targets.labels.tolist(), targets.boxes.tolist(), strict=True)
-        )
-        size_tag = f"<size><width>{side}</width><height>{side}</height><depth>3</depth></size>"
-        xml = f"<annotation><filename>{stem}.png</filename>{size_tag}{objects}</annotation>"
-        _text(folder / "Annotations" / f"{stem}.xml", [xml])
+        def write(number: int, split: str, targets: Targets, side: int) -> None:
+            stem = f"{number:05d}" if split == next(iter(splits)) else f"{split}_{number:05d}"
+            listed[split].append(stem)
+            objects = "".join(
+                f"<object><name>{escape(names[label])}</name><difficult>0</difficult><bndbox><xmin>{x1:.6f}</xmin>"
+                f"<ymin>{y1:.6f}</ymin><xmax>{x2:.6f}</xmax><ymax>{y2:.6f}</ymax></bndbox></object>"
+                for label, (x1, y1, x2, y2) in zip(
+                    targets.labels.tolist(), targets.boxes.tolist(), strict=True
+                )
+            )
+            size_tag = f"<size><width>{side}</width><height>{side}</height><depth>3</depth></size>"
+            xml = f"<annotation><filename>{stem}.png</filename>{size_tag}{objects}</annotation>"
+            _text(folder / "Annotations" / f"{stem}.xml", [xml])
 
-    _each(folder, splits, size, seed, shapes, "detect", lambda split: folder / "JPEGImages", write)
-    for split, stems in listed.items():
-        _text(folder / "ImageSets" / "Main" / f"{split}.txt", stems)
-    return folder
+        _each(folder, splits, size, seed, shapes, "detect", lambda split: folder / "JPEGImages", write)
+        for split, stems in listed.items():
+            _text(folder / "ImageSets" / "Main" / f"{split}.txt", stems)
+    return Path(root)
 
 
 def write_dota(
@@ -125,15 +128,15 @@ def write_dota(
 
     Raises FileExistsError when ``root`` has content.
     """
-    folder = _fresh(root)
-    names = class_names("obb")
+    with whole_folder(root) as folder:
+        names = class_names("obb")
 
-    def write(number: int, split: str, targets: Targets, side: int) -> None:
-        rows = ["imagesource:drawn", "gsd:1", *dota_rows(targets, names)]
-        _text(folder / split / "labelTxt" / f"{number:05d}.txt", rows)
+        def write(number: int, split: str, targets: Targets, side: int) -> None:
+            rows = ["imagesource:drawn", "gsd:1", *dota_rows(targets, names)]
+            _text(folder / split / "labelTxt" / f"{number:05d}.txt", rows)
 
-    _each(folder, splits, size, seed, shapes, "obb", lambda split: folder / split / "images", write)
-    return folder
+        _each(folder, splits, size, seed, shapes, "obb", lambda split: folder / split / "images", write)
+    return Path(root)
 
 
 def _each(
@@ -186,14 +189,6 @@ def _coco_annotations(targets: Targets, image_id: int, before: int) -> list[dict
             row["num_keypoints"] = int((points[:, 2] > 0).sum())
         rows.append(row)
     return rows
-
-
-def _fresh(root: str | Path) -> Path:
-    folder = Path(root)
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} already has content; choose an empty folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _save(image: Tensor, folder: Path, number: int, prefix: str = "") -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from lucid_data.layout import SPLIT_SPELLINGS, WHOLE, Layout, available_splits
 from lucid_data.randomness import Stream
 from lucid_data.tiling.windows import tile_windows, window_labels
 from lucid_data.transforms.letterbox import GREY, resize
+from lucid_data.whole import Observer, nothing, whole_folder
 from lucid_geometry import rboxes_to_polygons
 
 _SUFFIXES: Final = (".png", ".jpg")
@@ -100,6 +102,7 @@ def tile(
     dota_version: str | None = None,
     options: TileOptions | None = None,
     workers: int = 0,
+    observer: Observer = nothing,
 ) -> list[TiledSplit]:
     """Cut the data set at ``source`` into tiles under the empty folder ``out`` and return the counts per split.
 
@@ -113,27 +116,43 @@ def tile(
         dota_version: as for ``open_catalog``.
         options: how to cut.
         workers: processes, one picture each at a time; the result is the same, byte for byte.
+        observer: is told (pictures cut, pictures in all).
 
     Objects of which less than 0.7 shows are refitted to what shows and flagged difficult; a flag is never taken away.
     Raises ValueError for another task or two pictures of one stem, FileExistsError for an ``out`` with content.
     """
     if task not in ("obb", "detect"):
         raise ValueError(f"tiles are cut for obb and detect, not for {task!r}")
-    folder = Path(out)
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} already has content; choose an empty folder")
     chosen = options or TileOptions()
     there = available_splits(source, task)
     usual = tuple(s for s in there if s in SPLIT_SPELLINGS) or there[:1] or ("train",)
-    reports = []
-    for split in splits if splits is not None else usual:
-        catalog = open_catalog(source, split, task, layout=layout, dota_version=dota_version, min_side=1e-3)
-        name = "train" if split == WHOLE else split
-        reports.append(_tile_split(catalog, folder, name, chosen, workers))
+    catalogs = {
+        split: open_catalog(source, split, task, layout=layout, dota_version=dota_version, min_side=1e-3)
+        for split in (splits if splits is not None else usual)
+    }
+    total, before, reports = sum(map(len, catalogs.values())), 0, []
+    with whole_folder(out) as folder:
+        for split, catalog in catalogs.items():
+            told = partial(_told, observer, before, total)
+            reports.append(
+                _tile_split(catalog, folder, "train" if split == WHOLE else split, chosen, workers, told)
+            )
+            before += len(catalog)
     return reports
 
 
-def _tile_split(catalog: Catalog, folder: Path, split: str, options: TileOptions, workers: int) -> TiledSplit:
+def _told(observer: Observer, before: int, total: int, done: int) -> None:
+    observer(before + done, total)
+
+
+def _tile_split(
+    catalog: Catalog,
+    folder: Path,
+    split: str,
+    options: TileOptions,
+    workers: int,
+    told: Callable[[int], None],
+) -> TiledSplit:
     stems = [Path(name).stem for name in catalog.file_names]
     if len(set(stems)) != len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
@@ -143,7 +162,8 @@ def _tile_split(catalog: Catalog, folder: Path, split: str, options: TileOptions
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     scaled = options.scales != (1.0,)
-    for tiles in _all_tiles(catalog, place, options, workers):
+    for done, tiles in enumerate(_all_tiles(catalog, place, options, workers), 1):
+        told(done)
         for item in tiles:
             number = len(images) + 1
             record = {"id": number, "file_name": item.name, "height": item.size[0], "width": item.size[1]}

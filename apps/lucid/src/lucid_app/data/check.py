@@ -1,36 +1,37 @@
-"""``lucid data``: look after data sets."""
+"""``lucid data check``: a doctor for data sets."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from lucid_app.checks import check_choice
 from lucid_app.console import out, print_json
+from lucid_app.data.layout import LayoutOption, as_layout
+from lucid_data import Task
 from lucid_data import check as find_problems
 
-app = typer.Typer(help="Look after data sets.", no_args_is_help=True)
 
-
-@app.callback()
-def _group() -> None:
-    """Look after data sets; your files are never changed."""
-
-
-@app.command("check")
 def check(
     path: Annotated[Path, typer.Argument(help="Folder of images and labels.")],
-    task: Annotated[str, typer.Option(help="What the labels are for: detect.")] = "detect",
+    task: Annotated[
+        str, typer.Option(help="What the labels are for: detect, segment, pose or obb.")
+    ] = "detect",
+    layout: LayoutOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Report every problem with its file, place and remedy; exit 1 when there is an error.
 
-    Example:
+    Examples:
         lucid data check ~/photos
+
+        lucid data check ~/photos --task segment --json
     """
-    findings = find_problems(path, task)
+    check_choice("--task", task, get_args(Task))
+    findings = find_problems(path, task, layout=as_layout(layout))
     counts = {level: sum(one.severity == level for one in findings) for level in ("error", "warning", "note")}
     if as_json:
         print_json({"findings": [asdict(one) for one in findings], "counts": counts})

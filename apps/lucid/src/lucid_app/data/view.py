@@ -1,0 +1,54 @@
+"""``lucid data view``: training samples as the network will see them."""
+
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from lucid_app.checks import check_at_least, check_canvas, check_choice, check_file_target
+from lucid_app.console import counting, out
+from lucid_app.data.layout import LayoutOption, as_layout
+from lucid_data import NO_AUGMENTATION, Task, TrainPipeline, open_catalog, policy_for
+from lucid_models import SIZES
+from lucid_viz import batch_sheet, save_figure
+
+
+def view(
+    path: Annotated[Path, typer.Argument(help="Folder of images and labels.")],
+    output: Annotated[Path, typer.Option(help="Picture to write; the suffix chooses the format.")],
+    task: Annotated[str, typer.Option(help="detect, segment, pose or obb.")] = "detect",
+    split: Annotated[str, typer.Option(help="Split to draw from.")] = "train",
+    layout: LayoutOption = None,
+    size: Annotated[str, typer.Option(help="Whose augmentation: n, s, m, l or x.")] = "n",
+    image_size: Annotated[int, typer.Option(help="Canvas, pixels.")] = 640,
+    count: Annotated[int, typer.Option(help="Samples to draw.")] = 16,
+    epoch: Annotated[int, typer.Option(help="Epoch to draw, from 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the augmentation.")] = 0,
+    augment: Annotated[bool, typer.Option(help="Draw with augmentation, or labels as they are.")] = True,
+) -> None:
+    """Draw training samples with their labels, augmented as in training.
+
+    Examples:
+        lucid data view ~/photos --output samples.png
+
+        lucid data view ~/photos --task segment --no-augment --output labels.png
+    """
+    check_at_least("--count", count, 1)
+    check_at_least("--epoch", epoch, 0)
+    check_choice("--task", task, get_args(Task))
+    check_choice("--size", size, SIZES)
+    check_canvas(image_size)
+    check_file_target("--output", output)
+    policy = policy_for(size, task) if augment else NO_AUGMENTATION
+    pipeline = TrainPipeline(
+        open_catalog(path, split, task, layout=as_layout(layout)), image_size, policy, seed
+    )
+    chosen = pipeline.order(epoch)[:count].tolist()
+    samples = []
+    with counting("drawing") as observe:
+        for index in chosen:
+            samples.append(pipeline(epoch, index))
+            observe(len(samples), len(chosen))
+    images, targets = [sample.image for sample in samples], [sample.targets for sample in samples]
+    save_figure(batch_sheet(images, targets, pipeline.catalog.class_names, task=task), output)
+    out.print(str(output), soft_wrap=True)

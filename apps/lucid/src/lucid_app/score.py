@@ -1,0 +1,185 @@
+"""``lucid score``: score anyone's results."""
+
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lucid_app.checks import check_at_least, check_choice, check_file_target
+from lucid_app.console import err, out, print_json
+from lucid_data import (
+    CocoReport,
+    DotaReport,
+    coco_pairs,
+    confusion_matrix,
+    error_split,
+    open_catalog,
+    score_coco,
+    score_dota,
+)
+from lucid_train import ConfigError, write_json
+from lucid_viz import plot_confusion, plot_precision_recall, save_figure
+
+KINDS = ("bbox", "segm", "keypoints", "dota")
+_TASKS = {"segm": "segment", "keypoints": "pose"}
+
+
+def score(
+    ground_truth: Annotated[
+        Path,
+        typer.Argument(help="COCO ground truth, or a folder of images and labels; of label files for dota."),
+    ],
+    results: Annotated[
+        Path, typer.Argument(help="COCO result list, or a folder of Task1_<class>.txt files.")
+    ],
+    kind: Annotated[str, typer.Option(help="bbox, segm, keypoints or dota.")] = "bbox",
+    split: Annotated[str, typer.Option(help="Split of a folder of images and labels.")] = "val",
+    max_detections: Annotated[
+        int | None, typer.Option(help="Detections per image and class that count.")
+    ] = None,
+    class_agnostic: Annotated[
+        bool, typer.Option("--class-agnostic", help="Score all classes as one.")
+    ] = False,
+    exact_recall: Annotated[
+        bool, typer.Option("--exact-recall", help="Recall grid without rounding; published numbers have it.")
+    ] = False,
+    dota_version: Annotated[
+        str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
+    ] = None,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Split the loss of box AP by kind of error.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw precision against recall here, and for boxes confusions beside it."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Score any tool's COCO results or DOTA Task 1 files.
+
+    Box, mask and keypoint numbers are pycocotools' own; dota follows the development kit (VOC 2007 and area AP).
+
+    Examples:
+        lucid score instances_val.json results.json
+
+        lucid score instances_val.json results.json --kind segm --plot curves.png --output report.json
+
+        lucid score DOTA/val/labelTxt Task1_results --kind dota
+    """
+    check_choice("--kind", kind, KINDS)
+    if kind == "dota":
+        only = {
+            "--class-agnostic": class_agnostic,
+            "--exact-recall": exact_recall,
+            "--plot": plot is not None,
+        }
+        refused = [
+            name for name, given in {**only, "--max-detections": max_detections is not None}.items() if given
+        ]
+        if refused:
+            raise ConfigError(f"{refused[0]}: not for --kind dota")
+    if errors and kind != "bbox":
+        raise ConfigError(f"--errors: for --kind bbox only, not {kind}")
+    check_file_target("--output", output)
+    check_file_target("--plot", plot)
+    started = time.perf_counter()
+    document: dict[str, Any] = {
+        "info": {
+            "kind": kind,
+            "ground_truth": str(ground_truth),
+            "results": str(results),
+            "eval_backend": "dota" if kind == "dota" else "pycocotools",
+            "versions": {"lucid": version("lucid-app"), "pycocotools": version("pycocotools")},
+        }
+    }
+    report: CocoReport | DotaReport
+    if kind == "dota":
+        report = score_dota(ground_truth, results, version=dota_version)
+        rows = _dota_rows(report)
+    else:
+        truth: Any = _opened(ground_truth, kind, split)
+        caps = _caps(kind, max_detections)
+        report = score_coco(
+            truth,
+            results,
+            kind,
+            max_detections=caps,
+            class_agnostic=class_agnostic,
+            exact_recall=exact_recall,
+        )
+        rows = _coco_rows(report)
+        if errors:
+            pairs = coco_pairs(truth, results)
+            document["errors"] = asdict(error_split(pairs.predictions, pairs.truths, pairs.class_names))
+        if plot is not None:
+            _draw(report, truth, results, plot)
+    document |= {
+        "images": report["images"],
+        "seconds": round(time.perf_counter() - started, 1),
+        "report": {kind: report.to_dict()},
+    }
+    if output is not None:
+        write_json(output, document)
+    if as_json:
+        print_json(document)
+        return
+    _print(report, rows, document.get("errors"))
+    if output is not None:
+        out.print(f"report {output}", soft_wrap=True)
+
+
+def _opened(ground_truth: Path, kind: str, split: str) -> Any:
+    """Return a file as it is, and a folder of images and labels as a COCO document."""
+    if not ground_truth.is_dir():
+        return ground_truth
+    return open_catalog(ground_truth, split, _TASKS.get(kind, "detect")).to_coco()
+
+
+def _caps(kind: str, most: int | None) -> tuple[int, ...] | None:
+    if most is None:
+        return None
+    check_at_least("--max-detections", most, 1)
+    return (most,) if kind == "keypoints" else tuple(sorted({1, min(10, most), most}))
+
+
+def _draw(report: CocoReport, truth: Any, results: Path, plot: Path) -> None:
+    save_figure(plot_precision_recall(report.curves), plot)
+    if report.kind == "bbox":
+        pairs = coco_pairs(truth, results)
+        matrix = confusion_matrix(pairs.predictions, pairs.truths, pairs.class_names)
+        save_figure(plot_confusion(matrix), plot.with_name(f"{plot.stem}-confusion{plot.suffix}"))
+
+
+def _coco_rows(report: CocoReport) -> dict[str, str]:
+    return {
+        name: f"AP {row.map:.4f}  AP50 {row.map_50:.4f}  F1 {row.best_f1:.4f} at {row.best_confidence:.3f}"
+        for name, row in report.per_class.items()
+    }
+
+
+def _dota_rows(report: DotaReport) -> dict[str, str]:
+    return {
+        name: f"voc07 {row.voc07_50:.4f}  voc12 {row.voc12_50:.4f}  objects {row.ground_truths}"
+        for name, row in report.per_class.items()
+    }
+
+
+def _print(report: CocoReport | DotaReport, rows: dict[str, str], errors: Any) -> None:
+    found = report.detections if isinstance(report, DotaReport) else report.predictions
+    out.print(f"{report.images} images, {report.ground_truths} objects, {found} predictions")
+    for name, value in report.numbers.items():
+        out.print(f"{name:16s} {value:.4f}")
+    for name, figures in rows.items():
+        out.print(f"  {name:20s} {figures}", soft_wrap=True)
+    if errors is not None:
+        out.print(f"where AP50 {errors['map_50']:.4f} is lost:")
+        for name, count in errors["counts"].items():
+            out.print(f"  {name:12s} {count:6d}  mending gains {100 * errors['gains'][name]:.2f} points")
+    if report.dropped:
+        err.print(
+            f"{report.dropped} results left out: not finite, or of an image not asked for", style="yellow"
+        )

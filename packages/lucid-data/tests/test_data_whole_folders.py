@@ -1,0 +1,59 @@
+"""Written data sets appear when they are complete, or not at all."""
+
+import pytest
+
+from lucid_data import convert, open_catalog, synthetic, tile
+from lucid_data.whole import whole_folder
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop(done, total):
+    assert 1 <= done <= total
+    if done == 2:
+        raise StoppedError
+
+
+@pytest.fixture
+def scenes(tmp_path):
+    return synthetic.write_coco(tmp_path / "scenes", splits={"train": 3}, size=64, seed=1)
+
+
+@pytest.mark.parametrize("target", ["new", "empty"])
+def test_a_conversion_that_is_stopped_leaves_nothing(scenes, target):
+    if target == "empty":
+        (scenes.parent / target).mkdir()
+    before = sorted(scenes.parent.rglob("*"))
+    with pytest.raises(StoppedError):
+        convert(scenes, scenes.parent / target, "yolo", observer=stop)
+    assert sorted(scenes.parent.rglob("*")) == before
+
+
+def test_a_tiling_that_is_stopped_leaves_nothing(scenes):
+    before = sorted(scenes.parent.rglob("*"))
+    with pytest.raises(StoppedError):
+        tile(scenes, scenes.parent / "tiles", "detect", observer=stop)
+    assert sorted(scenes.parent.rglob("*")) == before
+
+
+def test_drawn_scenes_that_fail_leave_nothing(tmp_path):
+    with pytest.raises(ValueError, match="unknown task"):
+        synthetic.write_coco(tmp_path / "scenes", splits={"train": 3}, size=64, seed=1, task="boxes")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_target_and_the_working_folder_are_filled(scenes, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    convert(scenes, ".", "yolo")
+    assert len(open_catalog(tmp_path / "here")) == 3
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["here", "scenes"]
+
+
+def test_a_file_in_the_targets_place_is_refused(tmp_path):
+    (tmp_path / "taken").write_text("keep")
+    with pytest.raises(FileExistsError, match="taken already has content"), whole_folder(tmp_path / "taken"):
+        pass
+    assert (tmp_path / "taken").read_text() == "keep"

@@ -1,0 +1,29 @@
+"""The marks that labels and predictions share."""
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from lucid_viz.style import text_color
+
+
+def rectangle(ax: Axes, box: list[float], color: str, width: float, style: str) -> None:
+    """Draw the outline of an x1, y1, x2, y2 box."""
+    x1, y1, x2, y2 = box
+    ax.add_patch(
+        Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=color, linewidth=width, linestyle=style)
+    )
+
+
+def box_text(ax: Axes, box: list[float], text: str, color: str, size: float) -> None:
+    """Write on a plate of the class's colour at the upper left corner of a box."""
+    ax.text(
+        box[0],
+        max(0.0, box[1]),
+        text,
+        fontsize=size,
+        color=text_color(color),
+        verticalalignment="bottom" if box[1] > 12 else "top",
+        bbox={"facecolor": color, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
+        clip_on=True,
+        parse_math=False,  # a class name is text, dollar signs and all
+    )

@@ -1,0 +1,73 @@
+"""Labels of every task are drawn where they are."""
+
+import math
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from lucid_data import Targets
+from lucid_viz import batch_sheet, class_color, draw_ground_truth
+
+
+@pytest.fixture
+def axes():
+    return Figure().subplots()
+
+
+def one_of_everything() -> Targets:
+    return Targets.of(
+        torch.tensor([[10.0, 10.0, 30.0, 20.0]]),
+        torch.tensor([1]),
+        polygons=(
+            (
+                torch.tensor([[10.0, 10.0], [30.0, 10.0], [30.0, 20.0]]),
+                torch.tensor([[12.0, 18.0], [14.0, 18.0], [13.0, 20.0]]),
+            ),
+        ),
+        rboxes=torch.tensor([[20.0, 15.0, 20.0, 10.0, math.pi / 2]]),
+        keypoints=torch.tensor([[[11.0, 12.0, 2.0], [13.0, 14.0, 1.0], [0.0, 0.0, 0.0]]]),
+        crowd=torch.tensor([[0.0, 0.0, 5.0, 6.0]]),
+    )
+
+
+def test_outlines_are_filled_ring_by_ring(axes):
+    draw_ground_truth(axes, one_of_everything(), "segment")
+    rings = [p.get_path().vertices.tolist() for p in axes.patches if hasattr(p, "get_path") and p.get_alpha()]
+    assert rings == [
+        [[10, 10], [30, 10], [30, 20], [10, 10]],
+        [[12, 18], [14, 18], [13, 20], [12, 18]],
+    ]
+
+
+def test_an_oriented_box_has_its_four_corners(axes):
+    draw_ground_truth(axes, one_of_everything(), "obb")
+    (corners,) = [p.get_xy() for p in axes.patches if type(p).__name__ == "Polygon"]
+    # 20 x 10 about (20, 15), turned by a quarter: 10 wide and 20 high
+    assert sorted((round(x), round(y)) for x, y in corners[:4]) == [(15, 5), (15, 25), (25, 5), (25, 25)]
+
+
+def test_points_are_full_when_seen_hollow_when_hidden_and_absent_when_unlabelled(axes):
+    draw_ground_truth(axes, one_of_everything(), "pose")
+    marks = [(line.get_xydata().tolist(), line.get_markerfacecolor()) for line in axes.lines]
+    assert marks == [([[11, 12]], class_color(1)), ([[13, 14]], "none")]
+
+
+@pytest.mark.parametrize("task", ["detect", "segment", "pose", "obb"])
+def test_ignore_regions_are_hatched(axes, task):
+    draw_ground_truth(axes, one_of_everything(), task)
+    (region,) = [p for p in axes.patches if p.get_hatch()]
+    assert region.get_bbox().extents.tolist() == [0, 0, 5, 6]
+
+
+def test_difficult_objects_are_dotted(axes):
+    targets = one_of_everything().replace(difficult=torch.tensor([True]))
+    draw_ground_truth(axes, targets)
+    assert axes.patches[-1].get_linestyle() == ":"
+
+
+def test_the_name_of_an_only_class_is_not_written():
+    image = torch.zeros(3, 32, 32, dtype=torch.uint8)
+    for names, written in ((("a",), 0), (("a", "b"), 1)):
+        figure = batch_sheet([image], [one_of_everything()], names, task="obb")
+        assert sum(len(ax.texts) for ax in figure.axes) == written
