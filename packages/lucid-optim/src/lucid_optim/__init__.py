@@ -1,7 +1,8 @@
 """MuSGD, a hybrid of Muon and SGD, for any torch model."""
 
 from lucid_optim.ema import ModelEMA
-from lucid_optim.groups import explain, param_groups
+from lucid_optim.explain import explain
+from lucid_optim.groups import param_groups
 from lucid_optim.musgd import MuSGD
 from lucid_optim.newton_schulz import newton_schulz, newton_schulz_batch
 from lucid_optim.presets import PRESETS, Preset
