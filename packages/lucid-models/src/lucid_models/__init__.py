@@ -17,7 +17,16 @@ from lucid_models.assign import (
 )
 from lucid_models.checkpoint import CheckpointInfo, checkpoint_header, describe, load
 from lucid_models.counting import Count, count
-from lucid_models.decode import end_to_end, with_nms
+from lucid_models.decode import (
+    Extras,
+    canvas_masks,
+    decode_batch,
+    decode_keypoints,
+    end_to_end,
+    image_masks,
+    to_predictions,
+    with_nms,
+)
 from lucid_models.deploy import Deployed, deployed, fuse
 from lucid_models.detector import Detector, build_detector
 from lucid_models.heads import BranchOutput, HeadOutput
@@ -33,7 +42,6 @@ from lucid_models.losses import (
     TaskLoss,
     TaskLossResult,
     angle_loss,
-    assemble_masks,
     box_loss,
     build_loss,
     check_labels,
@@ -52,9 +60,12 @@ from lucid_models.losses import (
     semantic_targets,
     visibility_loss,
 )
-from lucid_models.predictions import Predictions, to_predictions
+from lucid_models.masks import assemble_masks
+from lucid_models.predictions import Predictions
 from lucid_models.predictor import Predictor, letterbox_image
 from lucid_models.registry import SIZES, STRIDES, TASKS, SizeSpec, TaskSpec
+from lucid_models.rle import encode_masks
+from lucid_models.sources import as_image, list_pictures
 from lucid_models.transfer import Transfer, TransferRow, load_weights
 
 __all__ = [
@@ -73,6 +84,7 @@ __all__ = [
     "Deployed",
     "DetectionLoss",
     "Detector",
+    "Extras",
     "HeadOutput",
     "LossResult",
     "LossSettings",
@@ -89,26 +101,33 @@ __all__ = [
     "Transfer",
     "TransferRow",
     "angle_loss",
+    "as_image",
     "assemble_masks",
     "assign_anchors",
     "box_loss",
     "build_detector",
     "build_loss",
     "candidate_mask",
+    "canvas_masks",
     "check_labels",
     "checkpoint_header",
     "classification_loss",
     "count",
+    "decode_batch",
     "decode_boxes",
+    "decode_keypoints",
     "decode_rboxes",
     "deployed",
     "describe",
     "dice_loss",
+    "encode_masks",
     "end_to_end",
     "fuse",
+    "image_masks",
     "l1_loss",
     "letterbox_image",
     "likelihood_loss",
+    "list_pictures",
     "load",
     "load_weights",
     "make_points",

@@ -1,12 +1,14 @@
 """One image's detections on the original image, and their forms for files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor
 
-from lucid_geometry import Letterbox, clip_boxes, xyxy_to_xywh
+from lucid_geometry import rboxes_to_polygons, xyxy_to_xywh
+from lucid_models.rle import encode_masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,8 +16,10 @@ class Predictions:
     """Detections of one image, best score first.
 
     ``boxes`` (N, 4) float32 xyxy in pixels of the original image, ``scores`` (N,) float32, ``labels`` (N,)
-    int64 indices into ``names``, ``image_size`` (height, width). ``masks``, ``keypoints`` and ``rboxes`` are
-    None unless the task predicts them.
+    int64 indices into ``names``, ``image_size`` (height, width). What the task does not predict is None:
+    ``masks`` (N, H, W) bool; ``keypoints`` (N, K, 3) float32 x, y in pixels, possibly outside the image, and
+    the probability that the point is visible; ``rboxes`` (N, 5) float32 cx, cy, w, h, theta, canonical, whose
+    envelopes, clipped to the image, the boxes then are.
     """
 
     boxes: Tensor
@@ -31,8 +35,10 @@ class Predictions:
         return len(self.scores)
 
     def to_coco(self, image_id: int, category_ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
-        """Return COCO result entries: image_id, category_id, bbox (x, y, width, height) and score.
+        """Return COCO result entries: image_id, category_id, bbox (x, y, width, height), score.
 
+        Masks are added as ``segmentation`` in compressed run lengths, keypoints as ``keypoints`` (x, y,
+        visibility, flat), rotated boxes as ``segmentation`` with one polygon of four corners.
         ``category_ids`` gives the file's id of each label; by default labels count from 1. Raises ValueError
         when it does not give one id per name. Source: the results format of cocodataset.org.
 
@@ -46,52 +52,75 @@ class Predictions:
         if len(ids) != len(self.names):
             raise ValueError(f"{len(ids)} category ids for {len(self.names)} names; give one per name")
         rows = zip(self.labels.tolist(), xyxy_to_xywh(self.boxes).tolist(), self.scores.tolist(), strict=True)
-        return [
+        entries: list[dict[str, Any]] = [
             {"image_id": image_id, "category_id": ids[label], "bbox": bbox, "score": score}
             for label, bbox, score in rows
         ]
+        segmentation = self._corners() if self.masks is None else self._run_lengths()
+        points = None if self.keypoints is None else self.keypoints.flatten(1).tolist()
+        _add(entries, {"segmentation": segmentation, "keypoints": points})
+        return entries
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: image_size and a list of detections (box, score, label, name).
+
+        A detection also holds, where the task predicts it, its ``mask`` in COCO's compressed run lengths, its
+        ``keypoints`` (rows of x, y, visibility) and its ``rbox``.
 
         >>> import torch
         >>> Predictions(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0).long(), ("a",), (9, 8)).to_dict()
         {'image_size': [9, 8], 'detections': []}
         """
         rows = zip(self.boxes.tolist(), self.scores.tolist(), self.labels.tolist(), strict=True)
-        return {
-            "image_size": list(self.image_size),
-            "detections": [
-                {"box": box, "score": score, "label": label, "name": self.names[label]}
-                for box, score, label in rows
-            ],
+        detections: list[dict[str, Any]] = [
+            {"box": box, "score": score, "label": label, "name": self.names[label]}
+            for box, score, label in rows
+        ]
+        extra = {
+            "mask": self._run_lengths(),
+            "keypoints": None if self.keypoints is None else self.keypoints.tolist(),
+            "rbox": None if self.rboxes is None else self.rboxes.tolist(),
         }
+        _add(detections, extra)
+        return {"image_size": list(self.image_size), "detections": detections}
 
+    def to_supervision(self) -> Any:
+        """Return the ``supervision.Detections`` of the same boxes, scores, labels, names and masks.
 
-def to_predictions(
-    detections: Tensor, letterboxes: Sequence[Letterbox], names: tuple[str, ...], confidence: float = 0.0
-) -> list[Predictions]:
-    """Return one `Predictions` per image of canvas detections (B, k, 6), sorted rows as decoders give them.
-
-    Rows that are padding, score at most ``confidence`` or are not finite are dropped; boxes go through the
-    inverse of the image's letterbox and are clipped to the image.
-
-    >>> import torch
-    >>> rows = torch.tensor([[[0.0, 140, 320, 500, 0.9, 1], [0, 0, 0, 0, 0, 0]]])
-    >>> to_predictions(rows, [Letterbox(1080, 1920, 640, 640)], ("a", "b"))[0].boxes
-    tensor([[   0.,    0.,  960., 1080.]])
-    """
-    results = []
-    for rows, letterbox in zip(detections.float().cpu(), letterboxes, strict=True):
-        kept = rows[(rows[:, 4] > 0) & (rows[:, 4].double() > confidence) & rows.isfinite().all(-1)]
-        boxes = letterbox.inverse_boxes(kept[:, :4])
-        results.append(
-            Predictions(
-                boxes=clip_boxes(boxes, letterbox.height, letterbox.width),
-                scores=kept[:, 4].clone(),
-                labels=kept[:, 5].long(),
-                names=names,
-                image_size=(letterbox.height, letterbox.width),
-            )
+        Corners of rotated boxes go to its data under the key its oriented annotators read. Keypoints have no
+        place there. Raises ImportError in one line where the library is not installed.
+        """
+        try:
+            supervision = import_module("supervision")
+        except ModuleNotFoundError:
+            raise ImportError(
+                "to_supervision needs the package supervision; pip install supervision"
+            ) from None
+        data: dict[str, Any] = {"class_name": [self.names[label] for label in self.labels.tolist()]}
+        if self.rboxes is not None:
+            data["xyxyxyxy"] = rboxes_to_polygons(self.rboxes).numpy()
+        return supervision.Detections(
+            xyxy=self.boxes.numpy(),
+            confidence=self.scores.numpy(),
+            class_id=self.labels.numpy(),
+            mask=None if self.masks is None else self.masks.numpy(),
+            data=data,
         )
-    return results
+
+    def _run_lengths(self) -> list[dict[str, Any]] | None:
+        if self.masks is None:
+            return None
+        return [{"size": list(self.image_size), "counts": counts} for counts in encode_masks(self.masks)]
+
+    def _corners(self) -> list[list[list[float]]] | None:
+        if self.rboxes is None:
+            return None
+        return [[corners] for corners in rboxes_to_polygons(self.rboxes).flatten(1).tolist()]
+
+
+def _add(entries: list[dict[str, Any]], columns: Mapping[str, list[Any] | None]) -> None:
+    """Put one value of each column that there is into each entry."""
+    for key, values in columns.items():
+        if values is not None:
+            for entry, value in zip(entries, values, strict=True):
+                entry[key] = value

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,10 +11,11 @@ from torch.nn.functional import interpolate
 from lucid_geometry import Letterbox
 from lucid_models.assign import make_points
 from lucid_models.checkpoint import load
-from lucid_models.decode import end_to_end, with_nms
+from lucid_models.decode import decode_batch, end_to_end, with_nms
 from lucid_models.deploy import fuse
 from lucid_models.detector import Detector
-from lucid_models.predictions import Predictions, to_predictions
+from lucid_models.predictions import Predictions
+from lucid_models.sources import as_image, expand
 
 GREY = 114
 """Padding value of the letterbox, uint8."""
@@ -77,23 +78,27 @@ class Predictor:
         self.max_detections = max_detections
         self.path = path
         self.batch_size = batch_size
+        self._decoder = end_to_end if path == "e2e" else with_nms
         self._grid = make_points(self.image_size, self.image_size, source.strides, self.device)
         network = fuse(source, "o2o" if path == "e2e" else "o2m")
         self._network = network.to(self.device).to(memory_format=torch.channels_last)
 
-    def __call__(self, images: Sequence[Tensor]) -> list[Predictions]:
-        """Return one `Predictions` per image, uint8 (3, H, W) RGB, in order; sizes may differ.
+    def __call__(self, images: Any) -> list[Predictions]:
+        """Return one `Predictions` per image, in order; sizes may differ.
 
-        Raises TypeError for another dtype and ValueError for another shape, with the image's position.
+        ``images`` is one image or a sequence of them: tensors uint8 (3, H, W), arrays uint8 (H, W, 3), both
+        RGB, paths of pictures and paths of folders (see `list_pictures`); a tensor (B, 3, H, W) is a batch.
+        Files are read a batch at a time. Raises what `as_image` raises.
         """
-        for position, image in enumerate(images):
-            if image.dtype != torch.uint8:
-                raise TypeError(f"image {position} must be uint8, got {image.dtype}")
-            if image.dim() != 3 or image.shape[0] != 3 or 0 in image.shape:
-                raise ValueError(f"image {position} must be (3, H, W) RGB, got {tuple(image.shape)}")
+        sources = expand(images)
+        # what is in memory is checked before anything is computed; files are opened when their turn comes
+        for position, source in enumerate(sources):
+            if not isinstance(source, str | PathLike):
+                as_image(source, position)
         results: list[Predictions] = []
-        for start in range(0, len(images), self.batch_size):
-            results += self._predict(images[start : start + self.batch_size])
+        for start in range(0, len(sources), self.batch_size):
+            part = sources[start : start + self.batch_size]
+            results += self._predict([as_image(source, start + i) for i, source in enumerate(part)])
         return results
 
     def _predict(self, images: Sequence[Tensor]) -> list[Predictions]:
@@ -106,9 +111,14 @@ class Predictor:
             letterbox_image(image.cpu(), letterbox, out)
         with torch.inference_mode():
             output = self._network(canvas.to(self.device).float().div_(255))
-            if self.path == "e2e":
-                detections, _ = end_to_end(output, *self._grid, self.max_detections)
-            else:
-                detections, _ = with_nms(output, *self._grid, self.max_detections)
-        # the copy leaves inference mode behind, so that results are ordinary tensors
-        return to_predictions(detections.clone(), letterboxes, self.names, self.confidence)
+        # outside inference mode, so that results are ordinary tensors
+        with torch.no_grad():
+            return decode_batch(
+                output,
+                *self._grid,
+                letterboxes,
+                self.names,
+                decoder=self._decoder,
+                max_detections=self.max_detections,
+                confidence=self.confidence,
+            )

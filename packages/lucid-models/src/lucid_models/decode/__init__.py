@@ -1,6 +1,19 @@
-"""From dense outputs to detections on the canvas."""
+"""From dense outputs to detections, on the canvas and on the original images."""
 
+from lucid_models.decode.keypoints import decode_keypoints
+from lucid_models.decode.masks import canvas_masks, image_masks
 from lucid_models.decode.nms import with_nms
+from lucid_models.decode.results import Decoder, Extras, decode_batch, to_predictions
 from lucid_models.decode.topk import end_to_end
 
-__all__ = ["end_to_end", "with_nms"]
+__all__ = [
+    "Decoder",
+    "Extras",
+    "canvas_masks",
+    "decode_batch",
+    "decode_keypoints",
+    "end_to_end",
+    "image_masks",
+    "to_predictions",
+    "with_nms",
+]

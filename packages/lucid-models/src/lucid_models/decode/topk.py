@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from lucid_models.assign import decode_boxes
+from lucid_models.assign import decode_branch, rows_at
 from lucid_models.heads import BranchOutput
 
 
@@ -17,7 +17,8 @@ def end_to_end(
 ) -> tuple[Tensor, Tensor]:
     """Return detections (B, k, 6) float32 and their anchors (B, k) int64, best score first.
 
-    A row is (x1, y1, x2, y2, score, class) in canvas pixels. The k = ``max_detections`` anchors of best class
+    A row is (x1, y1, x2, y2, score, class) in canvas pixels; of an oriented branch (B, k, 7) with (cx, cy, w,
+    h, theta, score, class), canonical. The k = ``max_detections`` anchors of best class
     are selected first, then the k best (anchor, class) pairs among them, so one anchor may give several
     classes. Rows without a pair are zeros with anchor -1; a score below ``confidence`` becomes 0 and keeps
     its row. Gather every other per-anchor output by the returned anchors. Raises ValueError when
@@ -42,8 +43,9 @@ def end_to_end(
     # the sigmoid is monotone, so only the survivors need it
     score = best.sigmoid()
     score = torch.where(score < confidence, 0.0, score)
-    chosen = output.box.gather(1, anchor[..., None].expand(-1, -1, 4))
-    boxes = decode_boxes(chosen, points[anchor], strides[anchor])
+    angle = None if output.angle is None else rows_at(output.angle, anchor)
+    chosen = output._replace(box=rows_at(output.box, anchor), angle=angle)
+    boxes = decode_branch(chosen, points[anchor], strides[anchor])
     rows = torch.cat((boxes, score[..., None], label[..., None].float()), -1)
     missing = max_detections - anchor.shape[1]
     return pad(rows, (0, 0, 0, missing)), pad(anchor, (0, missing), value=-1)

@@ -14,9 +14,7 @@ from lucid_models.losses.keypoints import (
     visibility_loss,
 )
 from lucid_models.losses.mask import (
-    assemble_masks,
     dice_loss,
-    inside_boxes,
     mask_loss,
     mask_values,
     semantic_loss,
@@ -39,13 +37,11 @@ __all__ = [
     "TaskLoss",
     "TaskLossResult",
     "angle_loss",
-    "assemble_masks",
     "box_loss",
     "build_loss",
     "check_labels",
     "classification_loss",
     "dice_loss",
-    "inside_boxes",
     "l1_loss",
     "likelihood_loss",
     "mask_loss",
