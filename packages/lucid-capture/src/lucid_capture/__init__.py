@@ -7,6 +7,8 @@ from lucid_capture.certificate import (
     FunctionCertificate,
     ModuleCertificate,
 )
+from lucid_capture.cuda import CudaBackend
+from lucid_capture.doctor import Diagnosis, Fault, Finding, doctor
 from lucid_capture.group import RegionGroup
 from lucid_capture.norm import GradientNorm
 from lucid_capture.padded import Capacity, Padded, padded
@@ -20,6 +22,7 @@ from lucid_capture.snapshot import Snapshot
 from lucid_capture.step import GraphedStep
 from lucid_capture.tape import Poison, TapeBackend
 from lucid_capture.testing import Comparison, CountedCalls, count_launches, same_bytes
+from lucid_capture.verify import Verdict, verify
 
 __all__ = [
     "POLICY",
@@ -30,7 +33,11 @@ __all__ = [
     "Comparison",
     "CompositeCertificate",
     "CountedCalls",
+    "CudaBackend",
+    "Diagnosis",
     "ExecutionProbe",
+    "Fault",
+    "Finding",
     "FunctionCertificate",
     "GradientNorm",
     "GraphedStep",
@@ -54,8 +61,11 @@ __all__ = [
     "State",
     "TapeBackend",
     "TensorSignature",
+    "Verdict",
     "count_launches",
+    "doctor",
     "padded",
     "same_bytes",
     "signature",
+    "verify",
 ]

@@ -106,6 +106,15 @@ class ModuleCertificate:
             ),
         }
 
+    def named(self) -> dict[str, Tensor]:
+        """Return parameters and buffers by name; several modules' names begin with their position."""
+        many = len(self._modules) > 1
+        return {
+            f"{position}.{name}" if many else name: tensor
+            for position, m in enumerate(self._modules)
+            for name, tensor in (*m.named_parameters(), *m.named_buffers())
+        }
+
     def refresh(self) -> None:
         """Forget the last walk; the next call takes the full one, for instance at the start of an epoch."""
         self._stamp = None

@@ -227,13 +227,16 @@ class GuardedRegion:
             return Reason.MODE
         if self.differentiable and not torch.is_grad_enabled():
             return Reason.GRAD_MODE
-        if not self.differentiable and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        if not self.differentiable and torch.is_grad_enabled() and self._wants_gradient(tensors):
             return Reason.GRAD_MODE
         if self.state is State.HELD:
             return Reason.HELD
         if self.admit is not None and not self.admit(*args):
             return Reason.DECLINED
         return None
+
+    def _wants_gradient(self, tensors: Sequence[Tensor]) -> bool:
+        return any(t.requires_grad for t in (*tensors, *self.certificate.parameters()))
 
     def _replayable(
         self, entry: _Entry, tensors: Sequence[Tensor], facts: Mapping[Reason, Hashable]
