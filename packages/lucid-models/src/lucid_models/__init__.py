@@ -15,7 +15,7 @@ from lucid_models.assign import (
     rotated_candidate_mask,
     rotated_overlap,
 )
-from lucid_models.checkpoint import CheckpointInfo, checkpoint_header, describe, load
+from lucid_models.checkpoint import CheckpointInfo, checkpoint_header, describe
 from lucid_models.counting import Count, count
 from lucid_models.decode import (
     Extras,
@@ -30,6 +30,7 @@ from lucid_models.decode import (
 from lucid_models.deploy import Deployed, deployed, fuse
 from lucid_models.detector import Detector, build_detector
 from lucid_models.heads import BranchOutput, HeadOutput
+from lucid_models.loading import load
 from lucid_models.losses import (
     COCO_SIGMAS,
     BranchLoss,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lucid_models.detector import Detector, build_detector
+from lucid_models.detector import Detector
 
 SCHEMA = 1
 
@@ -54,13 +54,14 @@ def checkpoint_header(
     ``image_size`` defaults to the detector's own, ``weights`` to its current state; weights are detached,
     not copied. Raises ValueError when the keys of ``weights`` are not those of the detector's state.
 
+    >>> from lucid_models import build_detector
     >>> header = checkpoint_header(build_detector("detect", "n", names=["a"]), image_size=320)
     >>> header["size"], header["names"], header["image_size"]
     ('n', ['a'], 320)
     """
     state = detector.state_dict()
     weights = state if weights is None else weights
-    if problem := _key_problem(state, weights):
+    if problem := key_problem(state, weights):
         raise ValueError(f"checkpoint_header: weights do not fit the detector: {problem}")
     return {
         "schema": SCHEMA,
@@ -76,43 +77,10 @@ def checkpoint_header(
 
 def describe(path: str | PathLike[str]) -> CheckpointInfo:
     """Return what the checkpoint at ``path`` says of itself; weights are not read. Errors as `load`."""
-    return _read(path, mmap=True)[0]
+    return read_checkpoint(path, mmap=True)[0]
 
 
-def load(path: str | PathLike[str], device: str | torch.device = "cpu") -> Detector:
-    """Return the `Detector` of the checkpoint at ``path`` on ``device``, in evaluation mode.
-
-    Nothing in the file is executed. Raises FileNotFoundError when there is no file, ValueError in one line
-    when it is no checkpoint of this kind, would have to execute code, or lacks or mis-shapes weights.
-    """
-    info, weights = _read(path)
-    try:
-        with torch.device("meta"):  # no random numbers are drawn for weights that are replaced at once
-            detector = build_detector(
-                info.task,
-                info.size,
-                names=info.names,
-                num_classes=info.num_classes,
-                num_keypoints=info.num_keypoints,
-                image_size=info.image_size,
-            )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{fspath(path)}: {error}") from None
-    if problem := _key_problem(detector.state_dict(), weights):
-        raise ValueError(f"{fspath(path)}: weights do not fit detector {info.task}-{info.size}: {problem}")
-    detector.load_state_dict(
-        {key: value.float() if value.is_floating_point() else value for key, value in weights.items()},
-        assign=True,
-    )
-    return detector.to(device).eval()
-
-
-def read_weights(path: str | PathLike[str]) -> dict[str, Tensor]:
-    """Return the weights of the checkpoint at ``path`` by name, on the CPU. Errors as `load`."""
-    return _read(path)[1]
-
-
-def _key_problem(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str | None:
+def key_problem(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str | None:
     """Return a one-line account of how ``weights`` differ from ``state`` in keys or shapes, or None."""
     missing = [key for key in state if key not in weights]
     unknown = [key for key in weights if key not in state]
@@ -129,7 +97,10 @@ def _key_problem(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
     return None
 
 
-def _read(path: str | PathLike[str], mmap: bool = False) -> tuple[CheckpointInfo, dict[str, Tensor]]:
+def read_checkpoint(
+    path: str | PathLike[str], mmap: bool = False
+) -> tuple[CheckpointInfo, dict[str, Tensor]]:
+    """Return what the checkpoint at ``path`` says of itself, and its weights on the CPU. Errors as `load`."""
     name = fspath(path)
     if Path(name).is_dir():
         raise ValueError(f"{name} is a folder; give the checkpoint file inside it")

@@ -10,10 +10,10 @@ from torch.nn.functional import interpolate
 
 from lucid_geometry import Letterbox
 from lucid_models.assign import make_points
-from lucid_models.checkpoint import load
 from lucid_models.decode import decode_batch, end_to_end, with_nms
 from lucid_models.deploy import fuse
 from lucid_models.detector import Detector
+from lucid_models.loading import load
 from lucid_models.predictions import Predictions
 from lucid_models.sources import as_image, expand
 

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lucid_models.checkpoint import read_weights
+from lucid_models.checkpoint import read_checkpoint
 from lucid_models.detector import Detector
 
 Action = Literal["copied", "shape differs", "missing", "unused"]
@@ -60,7 +60,7 @@ def load_weights(detector: Detector, weights: Mapping[str, Tensor] | str | PathL
     >>> load_weights(detector, donor.state_dict()).count("missing")
     0
     """
-    source = weights if isinstance(weights, Mapping) else read_weights(weights)
+    source = weights if isinstance(weights, Mapping) else read_checkpoint(weights)[1]
     state = detector.state_dict()
     rows = []
     for key, value in state.items():
