@@ -134,22 +134,19 @@ class KeypointTerms(nn.Module):
         keypoints = need(step.targets, "keypoints", (self.num_keypoints, 3)).float()
         if step.targets.labels.shape[1] == 0:
             return {name: step.zero() for name in ("rle", "oks", "visibility")}
-        pairs = list(zip(step.branches, step.chosen(), strict=True))
+        pairs = zip(step.branches, step.chosen(), strict=True)
         rows = [self._branch(step, branch, chosen, keypoints) for branch, chosen in pairs]
         density: list[Tensor | None] = [None, None]
         if self.flow is not None:
             density = [*densities(self.flow, [parts for parts, _, _ in rows], self.paired)]
-        rle, oks, visibility = (
-            mix(first, second, step.alpha)
-            for first, second in zip(
-                *(
-                    (likelihood_loss(parts, log_density, self.log_sigma_count), oks, visibility)
-                    for (parts, oks, visibility), log_density in zip(rows, density, strict=True)
-                ),
-                strict=True,
-            )
+        many, one = (
+            (likelihood_loss(parts, log_density, self.log_sigma_count), oks, visibility)
+            for (parts, oks, visibility), log_density in zip(rows, density, strict=True)
         )
-        return {"rle": rle, "oks": oks, "visibility": visibility}
+        names = ("rle", "oks", "visibility")
+        return {
+            name: mix(first, second, step.alpha) for name, first, second in zip(names, many, one, strict=True)
+        }
 
     def _branch(
         self, step: Step, branch: BranchOutput, chosen: Positives, keypoints: Tensor
