@@ -1,9 +1,10 @@
 """Time of a training sample as a multiple of one JPEG decode of the same photographs, one thread, one process.
 
-    python benchmarks/loader.py DATA [--samples 120] [--image-size 640] [--task detect] [--json]
+    python benchmarks/loader.py DATA [--samples 120] [--image-size 640] [--task detect] [--layout L] [--json]
 
 Every row makes the samples of one epoch in its order, mosaic on. Decoding is timed before and after each row, for
-machines are not quiet; the multiple is of the mean of the two.
+machines are not quiet; the multiple is of the mean of the two. The shares of the stages are of a second pass, which
+times each of them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
+import lucid_data.pipeline
 from lucid_data import Catalog, TrainPipeline, cache_pictures, open_catalog, policy_for
 
 ROWS = {
@@ -24,6 +28,52 @@ ROWS = {
     "decoded cache, device colour": ("decoded", True),
     "prepared cache, device colour": ("prepared", True),
 }
+
+
+STAGES = {
+    "decode": ("_loaded",),
+    "draw": ("draw_upright", "compose", "warp", "mixup_image", "copy_paste"),
+    "colour": ("jitter_color",),
+    "labels": ("move_upright", "move_targets", "clip_targets", "cut_targets", "clip_crowd", "grid_masks"),
+    "flip": ("flip_horizontal", "flip_vertical"),
+}
+
+
+def stage_shares(pipeline: TrainPipeline, count: int) -> dict[str, float]:
+    """Return the share of each stage in the time of the samples of epoch 2; ``rest`` is draws and bookkeeping."""
+    spent = dict.fromkeys(STAGES, 0.0)
+    depth = [0]
+
+    def timed(function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            depth[0] += 1
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                depth[0] -= 1
+                if not depth[0]:  # a stage inside a stage is the outer one's
+                    spent[stage] += time.perf_counter() - start
+
+        return call
+
+    place = lucid_data.pipeline
+    kept = {}
+    for stage, names in STAGES.items():
+        for name in names:
+            owner = TrainPipeline if name == "_loaded" else place
+            kept[owner, name] = getattr(owner, name)
+            setattr(owner, name, timed(getattr(owner, name), stage))
+    try:
+        start = time.perf_counter()
+        for index in pipeline.order(2).tolist()[:count]:
+            pipeline(2, index)
+        whole = time.perf_counter() - start
+    finally:
+        for (owner, name), function in kept.items():
+            setattr(owner, name, function)
+    shares = {stage: seconds / whole for stage, seconds in spent.items()}
+    return shares | {"rest": 1.0 - sum(shares.values())}
 
 
 def decode_ms(catalog: Catalog, count: int) -> float:
@@ -68,9 +118,14 @@ def main() -> None:
         before = decode_ms(catalog, count)
         took = sample_ms(pipeline, count)
         decode = (before + decode_ms(catalog, count)) / 2
-        out[name] = {"sample_ms": took, "decode_ms": decode, "multiple": took / decode}
+        shares = stage_shares(pipeline, count)
+        out[name] = {"sample_ms": took, "decode_ms": decode, "multiple": took / decode, "shares": shares}
         if not args.json:
-            print(f"{name:32} {took:8.2f} ms  {took / decode:6.2f} decodes of {decode:.2f} ms", flush=True)
+            split = "  ".join(f"{stage} {100 * share:.0f} %" for stage, share in shares.items())
+            print(
+                f"{name:30} {took:7.2f} ms = {took / decode:5.2f} decodes of {decode:.2f} ms  {split}",
+                flush=True,
+            )
     if args.json:
         print(json.dumps(out))
 

@@ -60,6 +60,12 @@ def test_a_cache_is_not_decoded_again_and_cannot_be_changed_through_a_sample(cat
     assert cache.image(0).any()
 
 
+def test_a_view_of_the_cache_is_its_picture_without_a_copy(catalog):
+    cache = cache_pictures(catalog)
+    assert torch.equal(cache.view(1), cache.image(1))
+    assert cache.view(1).data_ptr() == cache.view(1).data_ptr() != cache.image(1).data_ptr()
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_share_the_cache(catalog, context, monkeypatch):
     cache = cache_pictures(catalog, 96)
@@ -139,7 +145,10 @@ def test_colour_on_the_device_gives_the_workers_bytes(catalog):
     batch = collate([b for _, b in pairs])
     assert batch.color.dtype == torch.float64
     assert collate([a for a, _ in pairs]).color is None
-    assert torch.equal(jitter_batch(batch.images, batch.color), torch.stack([a.image for a, _ in pairs]))
+    moved = jitter_batch(batch.images, batch.color)
+    assert torch.equal(moved, torch.stack([a.image for a, _ in pairs]))
+    # whether channels lie side by side is the worker's affair and ends here
+    assert moved.is_contiguous()
     assert not torch.equal(batch.images, torch.stack([a.image for a, _ in pairs]))
     assert all(torch.equal(a.targets.boxes, b.targets.boxes) for a, b in pairs)
 

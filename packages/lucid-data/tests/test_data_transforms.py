@@ -22,7 +22,7 @@ from lucid_data.transforms.flip import flip_horizontal, flip_vertical
 from lucid_data.transforms.letterbox import letterbox_image, letterbox_targets, resize
 from lucid_data.transforms.mixup import mixup_image, mixup_targets
 from lucid_data.transforms.mosaic import MosaicParams, mosaic_places, sample_mosaic, single_place
-from lucid_data.transforms.moving import KeepRule, clip_targets, move_targets
+from lucid_data.transforms.moving import KeepRule, clip_targets, move_targets, move_upright
 from lucid_geometry import Affine, Letterbox
 
 EVERYTHING = KeepRule(min_size=0, min_visibility=0, max_aspect=1e9)
@@ -227,7 +227,7 @@ def test_a_marked_pixel_lies_inside_its_moved_box_on_the_upright_route():
     for zoom, shift in ((16, 0.1), (23, -0.07), (48, 0.03)):
         params = AffineParams(zoom=zoom, translate_x=shift, translate_y=shift)
         output, (spot,) = upright([image], [single_place((96, 128), 128)], params, 128, 128)
-        box = move_targets(one_box(60, 40, 76, 56), spot.affine(1.0)).boxes[0]
+        box = move_upright([one_box(60, 40, 76, 56)], [spot.map(1.0)]).boxes[0]
         rows, columns = torch.nonzero(output[0] > 180, as_tuple=True)
         drawn = torch.tensor([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]).float()
         assert (drawn - box).abs().max() <= 1.0
@@ -394,3 +394,20 @@ def test_resizing_does_not_depend_on_the_memory_layout(size):
     plain = torch.nn.functional.interpolate(image[None], size, mode="bilinear", antialias=True)[0]
     assert torch.equal(resize(image, *size), plain)
     assert torch.equal(resize(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), *size), plain)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_pictures_moved_together_are_those_moved_one_by_one(full):
+    g = torch.Generator().manual_seed(3)
+    items, maps = [], []
+    for n in (3, 0, 1, 7):
+        low = 100 * torch.rand(n, 2, generator=g)
+        boxes = torch.cat((low, low + 50 * torch.rand(n, 2, generator=g)), 1)
+        fields = {"keypoints": 90 * torch.rand(n, 2, 3, generator=g), "crowd": boxes[:1]} if full else {}
+        items.append(Targets.of(boxes, torch.arange(n), **fields))
+        maps.append((float(torch.rand((), generator=g)) + 0.5, float(n), -3.0 * n))
+    together = move_upright(items, maps)
+    affines = [Affine.from_rows([[s, 0.0, x], [0.0, s, y]]) for s, x, y in maps]
+    apart = Targets.concat([move_targets(t, a) for t, a in zip(items, affines, strict=True)])
+    for name in ("boxes", "labels", "area", "keypoints", "crowd", "difficult", "mask_ok"):
+        assert torch.equal(getattr(together, name), getattr(apart, name)), name

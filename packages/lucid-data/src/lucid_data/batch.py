@@ -19,7 +19,8 @@ class Batch:
     """Samples stacked and padded.
 
     Attributes:
-        images: (B, 3, S, S) uint8 RGB.
+        images: (B, 3, S, S) uint8 RGB; with ``color`` their channels may lie side by side in memory, which
+            ``jitter_batch`` takes apart.
         boxes: (B, N, 4) float32 x1 y1 x2 y2 canvas pixels, zero where ``valid`` is false.
         labels: (B, N) int64, zero where ``valid`` is false.
         valid: (B, N) bool.
@@ -98,7 +99,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
     gains = [sample.color for sample in samples if sample.color is not None]
     points = max(t.keypoints.shape[1] for t in targets)
     return Batch(
-        images=torch.stack([sample.image for sample in samples]),
+        images=_stacked([sample.image for sample in samples]),
         boxes=_padded([t.boxes for t in targets], (most, 4)),
         labels=_padded([t.labels for t in targets], (most,)),
         valid=torch.arange(most)[None] < torch.tensor(counts)[:, None],
@@ -112,6 +113,13 @@ def collate(samples: Sequence[Sample]) -> Batch:
         mask_ok=_padded([t.mask_ok for t in targets], (most,)) if masks else None,
         color=torch.tensor(gains, dtype=torch.float64) if gains else None,
     )
+
+
+def _stacked(images: Sequence[Tensor]) -> Tensor:
+    if all(image.stride(0) == 1 for image in images):
+        # channels side by side stay so: taking them apart is the device's work
+        return torch.stack([image.permute(1, 2, 0) for image in images]).permute(0, 3, 1, 2)
+    return torch.stack(list(images))
 
 
 def _padded(rows: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:

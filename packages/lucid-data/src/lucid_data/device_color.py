@@ -30,6 +30,7 @@ def jitter_batch(images: Tensor, gains: Tensor) -> Tensor:
     if images.dtype != torch.uint8 or gains.dtype != torch.float64:
         raise TypeError(f"need uint8 images and float64 gains, got {images.dtype} and {gains.dtype}")
     exact = gains.to(images.device)
+    images = images.contiguous()  # workers leave channels side by side: the device takes them apart
     # the sums are float64, as Python's are, and become float32 once
     hue = (6.0 * exact[:, 0]).float().view(-1, 1, 1)
     saturation = (1.0 + exact[:, 1]).float().view(-1, 1, 1)

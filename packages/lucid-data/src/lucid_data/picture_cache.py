@@ -66,12 +66,19 @@ class PictureCache:
 
     def image(self, index: int) -> Tensor:
         """Return a fresh (3, H, W) uint8 picture of ``index``, channels side by side in memory."""
+        return self.view(index).clone()
+
+    def view(self, index: int) -> Tensor:
+        """Return the same without a copy: the mapped pages themselves, for reading only.
+
+        What is written to it stays in this process, and in its later views.
+        """
         slot = self.slots[index]
         height, width = self.shapes[slot].tolist()
         if not self._mapped:
-            self._mapped.append(np.memmap(self.path, np.uint8, "r"))
+            self._mapped.append(np.memmap(self.path, np.uint8, "c"))
         start = int(self.starts[slot])
-        flat = np.array(self._mapped[0][start : start + 3 * height * width])
+        flat = self._mapped[0][start : start + 3 * height * width]
         return torch.from_numpy(flat).view(height, width, 3).permute(2, 0, 1)
 
     def original_size(self, index: int) -> tuple[int, int]:

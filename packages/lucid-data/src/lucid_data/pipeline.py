@@ -26,6 +26,7 @@ from lucid_data.targets import Targets
 from lucid_data.tasks import TASK_NEEDS
 from lucid_data.transforms.affine import (
     AffineParams,
+    UprightPlace,
     canvas_to_output,
     compose,
     draw_upright,
@@ -52,6 +53,7 @@ from lucid_data.transforms.moving import (
     cut_targets,
     extents,
     move_targets,
+    move_upright,
 )
 from lucid_geometry import Affine, Letterbox
 
@@ -68,7 +70,7 @@ class Sample:
     """One picture ready for collation.
 
     Attributes:
-        image: (3, S, S) uint8 RGB.
+        image: (3, S, S) uint8 RGB; with ``color`` its channels may lie side by side in memory.
         targets: labels in pixels of the S x S canvas.
         index: the catalogue index it was made for.
         size: (H, W) of the original picture.
@@ -91,6 +93,7 @@ class _Picture:
     image: Tensor
     targets: Targets
     size: tuple[int, int]
+    ratio: float
 
     @property
     def fitted(self) -> tuple[int, int]:
@@ -176,7 +179,7 @@ class TrainPipeline:
             image, targets = self._pasted(stream, epoch, index, image, targets)
         color = sample_color(stream, self.policy)
         if not self.device_color:
-            image = jitter_color(image, color)
+            image = jitter_color(image.contiguous(), color)
         if self.policy.flip_horizontal and stream.unit() < self.policy.flip_horizontal:
             image, targets = flip_horizontal(image, targets, self.catalog.keypoint_flip_pairs)
         if self.policy.flip_vertical and stream.unit() < self.policy.flip_vertical:
@@ -218,19 +221,19 @@ class TrainPipeline:
     ) -> tuple[Tensor, Targets]:
         side = self.image_size
         image = torch.full((side, side, 3), GREY, dtype=torch.uint8).permute(2, 0, 1)
-        parts: list[Targets] = []
-        windows: list[tuple[float, ...]] = []
+        seen: list[tuple[_Picture, UprightPlace]] = []
         for picture, place in zip(pictures, places, strict=True):
             spot = upright_place(place, picture.fitted, params, canvas, side)
             if spot.visible:
                 draw_upright(image, picture.image, spot)
-                window = torch.tensor(spot.window, dtype=torch.float32)
-                moved = move_targets(picture.targets, spot.affine(self._ratio(picture)))
-                parts.append(clip_crowd(moved, window))
-                windows += [tuple(map(float, spot.window))] * len(moved)
-        return image.contiguous(), clip_targets(
-            Targets.concat(parts), torch.tensor(windows).view(-1, 4), self._rule
+                seen.append((picture, spot))
+        moved = move_upright(
+            [picture.targets for picture, _ in seen], [spot.map(picture.ratio) for picture, spot in seen]
         )
+        windows = torch.tensor([spot.window for _, spot in seen], dtype=torch.float32).view(-1, 4)
+        moved = clip_crowd(moved, _each(windows, [len(picture.targets.crowd) for picture, _ in seen]))
+        window = _each(windows, [len(picture.targets) for picture, _ in seen])
+        return image, clip_targets(moved, window, self._rule)
 
     def _warped(
         self, pictures: list[_Picture], places: list[Place], params: AffineParams, canvas: int
@@ -241,7 +244,7 @@ class TrainPipeline:
         output = torch.tensor((0.0, 0.0, side, side))
         parts, befores = [], [torch.zeros(0, 2)]
         for picture, place in zip(pictures, places, strict=True):
-            ratio = self._ratio(picture)
+            ratio = picture.ratio
             laid = move_targets(
                 picture.targets,
                 Affine.from_rows([[ratio, 0.0, float(place.left)], [0.0, ratio, float(place.top)]]),
@@ -251,9 +254,6 @@ class TrainPipeline:
             cut = clip_crowd(cut_targets(laid, window), window)
             parts.append(clip_crowd(move_targets(cut, affine), output))
         return image, clip_targets(Targets.concat(parts), output, self._rule, torch.cat(befores))
-
-    def _ratio(self, picture: _Picture) -> float:
-        return Letterbox(*picture.size, self.image_size, self.image_size).ratio
 
     def _picture(self, index: int) -> _Picture:
         held = self._at_hand.get(index)
@@ -272,11 +272,14 @@ class TrainPipeline:
             image, targets, _ = self.catalog.sample(index)
             size = (image.shape[1], image.shape[2])
         else:
-            image, size = self.cache.image(index), self.cache.original_size(index)
+            image, size = self.cache.view(index), self.cache.original_size(index)
             targets = self.catalog.records.targets(index, size, self.catalog.min_side)
             if self.cache.image_size is not None:
-                return _Picture(image, targets, size)
-        return _Picture(interleaved(fit_long_side(image, self.image_size))[0], targets, size)
+                return self._fitted(image, targets, size)
+        return self._fitted(interleaved(fit_long_side(image, self.image_size))[0], targets, size)
+
+    def _fitted(self, image: Tensor, targets: Targets, size: tuple[int, int]) -> _Picture:
+        return _Picture(image, targets, size, Letterbox(*size, self.image_size, self.image_size).ratio)
 
     def _neighbours(self, stream: Stream, epoch: int, index: int, count: int) -> list[int]:
         """Return ``count`` other indices of the pool that ``index`` falls in, distinct where there are enough."""
@@ -320,6 +323,11 @@ class EvalPipeline:
         moved = letterbox_targets(targets, box)
         masks = grid_masks(moved, self.image_size) if TASK_NEEDS[self.catalog.task].masks else None
         return Sample(letterbox_image(image, box), moved, used, (height, width), masks)
+
+
+def _each(windows: Tensor, counts: list[int]) -> Tensor:
+    """Return row i of ``windows`` (P, 4) ``counts[i]`` times."""
+    return windows.repeat_interleave(torch.tensor(counts, dtype=torch.int64), 0)
 
 
 def check_image_size(image_size: int) -> None:

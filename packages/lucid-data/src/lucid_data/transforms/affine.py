@@ -95,10 +95,9 @@ class UprightPlace:
         """Whether any pixel shows."""
         return self.window[2] > self.window[0] and self.window[3] > self.window[1]
 
-    def affine(self, ratio: float) -> Affine:
-        """Return the map from the original picture, ``ratio`` times smaller or larger, to the output."""
-        s = self.scale * ratio
-        return Affine.from_rows([[s, 0.0, float(self.left)], [0.0, s, float(self.top)]])
+    def map(self, ratio: float) -> tuple[float, float, float]:
+        """Return scale, left and top of the map from the original picture, ``ratio`` times smaller or larger."""
+        return self.scale * ratio, float(self.left), float(self.top)
 
 
 def upright_place(
