@@ -13,6 +13,8 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_a_module_run(name):
+    if name.startswith("lucid_data.kernels."):
+        pytest.importorskip("triton", reason="Triton is not installed")
     failures, _ = doctest.testmod(importlib.import_module(name))
     assert failures == 0
 

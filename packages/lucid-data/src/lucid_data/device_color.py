@@ -8,16 +8,20 @@ divided by a number: a device turns that into multiplication by its reciprocal, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 
-def jitter_batch(images: Tensor, gains: Tensor) -> Tensor:
+def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tensor:
     """Return ``images`` (B, 3, H, W) uint8 RGB with hue shift and relative gains of saturation and value applied.
 
     ``gains``: (B, 3) float64, hue in turns, saturation, value, as ``Batch.color`` carries them; a row of zeros leaves
-    its picture untouched. Works on the device of ``images`` and does not wait for it. Raises ValueError for other
-    shapes and TypeError for other dtypes.
+    its picture untouched. Works on the device of ``images`` and does not wait for it. ``fused`` takes one kernel for
+    it, with the same bytes; it needs a CUDA device (or Triton's interpreter) and the extra ``triton``.
+
+    Raises ValueError for other shapes, TypeError for other dtypes, ImportError for ``fused`` without Triton.
 
     >>> pixel = torch.tensor([51, 102, 153], dtype=torch.uint8).view(1, 3, 1, 1)
     >>> jitter_batch(pixel, torch.tensor([[0.01, 0.5, -0.2]], dtype=torch.float64)).flatten()
@@ -29,6 +33,8 @@ def jitter_batch(images: Tensor, gains: Tensor) -> Tensor:
         )
     if images.dtype != torch.uint8 or gains.dtype != torch.float64:
         raise TypeError(f"need uint8 images and float64 gains, got {images.dtype} and {gains.dtype}")
+    if fused:
+        return _kernel()(images, gains)
     exact = gains.to(images.device)
     images = images.contiguous()  # workers leave channels side by side: the device takes them apart
     # the sums are float64, as Python's are, and become float32 once
@@ -53,6 +59,16 @@ def jitter_batch(images: Tensor, gains: Tensor) -> Tensor:
     moved = torch.stack(planes, 1).to(torch.uint8)
     untouched = (exact == 0).all(1).view(-1, 1, 1, 1)
     return torch.where(untouched, images, moved)
+
+
+def _kernel() -> Callable[[Tensor, Tensor], Tensor]:
+    try:
+        from lucid_data.kernels.hsv import jitter_pixels
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "jitter_batch: fused=True needs Triton; install lucid-data with its extra 'triton' or leave fused out"
+        ) from error
+    return jitter_pixels
 
 
 def _fused(start: Tensor, factor: Tensor, other: Tensor) -> Tensor:
