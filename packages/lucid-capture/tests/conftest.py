@@ -1,6 +1,6 @@
 import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
@@ -15,9 +15,14 @@ hypothesis.settings.register_profile("lucid", deadline=None)
 hypothesis.settings.load_profile("lucid")
 
 
-# recording collects garbage; what importing torch made need not be looked at each time
-gc.collect()
-gc.freeze()
+@pytest.fixture(scope="session", autouse=True)
+def little_garbage() -> Iterator[None]:
+    """Recording collects garbage: keep what importing torch and its dispatch modes made out of that."""
+    TapeBackend().record(lambda tensors: (tensors[0] + 1,), [torch.zeros(1)], (), differentiable=False)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Net(nn.Module):
@@ -39,7 +44,7 @@ class Net(nn.Module):
 @pytest.fixture
 def make_net() -> Callable[[], Net]:
     def make() -> Net:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         return Net()
 
     return make
@@ -75,7 +80,7 @@ class Toy:
 
     def train(self, call: Callable[..., Any], net: nn.Module, steps: int, accumulate: int = 1) -> list[Any]:
         """Losses, gradients and weights of SGD steps; the random generator starts from one seed."""
-        torch.manual_seed(7)
+        torch.default_generator.manual_seed(7)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
         seen: list[Any] = []
         for step in range(steps):

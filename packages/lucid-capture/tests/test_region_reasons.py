@@ -250,7 +250,7 @@ def test_a_native_call_gives_native_bytes(
     states = []
     for r, n, make in ((region, net, PRODUCERS[reason]), (NativeTwin(twin), twin, PRODUCERS[reason])):
         n.zero_grad()
-        torch.manual_seed(9)
+        torch.default_generator.manual_seed(9)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReplayWarning)
             make(toy, r, n)  # type: ignore[arg-type]

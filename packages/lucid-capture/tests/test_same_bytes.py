@@ -81,3 +81,9 @@ def test_any_single_flipped_bit_is_found(values: list[float], at: int, bit: int)
     b.view(torch.int32)[at % len(values)] ^= struct.unpack("<i", struct.pack("<I", 1 << bit))[0]
     assert same_bytes(a, a.clone())
     assert not same_bytes(a, b)
+
+
+def test_a_column_compares_whatever_its_stride() -> None:
+    row = torch.tensor([[1.0, 2.0]])
+    assert same_bytes(row.t(), torch.tensor([[1.0], [2.0]]))
+    assert same_bytes(torch.arange(10.0)[3::9], torch.tensor([3.0]))

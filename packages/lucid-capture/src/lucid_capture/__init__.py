@@ -10,6 +10,7 @@ from lucid_capture.certificate import (
 from lucid_capture.cuda import CudaBackend
 from lucid_capture.doctor import Diagnosis, Fault, Finding, doctor
 from lucid_capture.group import RegionGroup
+from lucid_capture.hazards import Hazard
 from lucid_capture.norm import GradientNorm
 from lucid_capture.padded import Capacity, Padded, padded
 from lucid_capture.probe import ExecutionProbe
@@ -42,6 +43,7 @@ __all__ = [
     "GradientNorm",
     "GraphedStep",
     "GuardedRegion",
+    "Hazard",
     "HostScalars",
     "ModuleCertificate",
     "Outcome",

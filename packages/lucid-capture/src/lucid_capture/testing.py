@@ -110,5 +110,7 @@ def _tensor_difference(x: Tensor, y: Tensor) -> str | None:
 
 def _bytes(tensor: Tensor) -> Tensor:
     """Return the (elements, element size) bytes of a tensor in logical order, on the host."""
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1, 1)
-    return plain.view(torch.uint8)
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu()
+    # a clone, because a tensor of one row or column may count as contiguous with any stride
+    flat = plain.clone(memory_format=torch.contiguous_format).reshape(-1)
+    return flat.view(torch.uint8).reshape(tensor.numel(), tensor.element_size())
