@@ -238,6 +238,18 @@ def test_gradients_that_share_one_flat_buffer_are_still_batched() -> None:
         assert torch.equal(p.data, q.data)
 
 
+def test_tensors_without_an_address_count_as_dependent_and_do_not_raise() -> None:
+    answers = []
+
+    def look(x: Tensor) -> Tensor:
+        answers.append(independent([x]))
+        return x
+
+    torch.func.vmap(look)(torch.zeros(2, 3))
+    assert answers == [False]
+    assert not independent([torch.zeros(2, 3).to_sparse()])
+
+
 class Opaque(torch.Tensor):
     """A subclass that refuses to say where its memory is."""
 

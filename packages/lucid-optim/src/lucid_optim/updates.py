@@ -40,6 +40,17 @@ def orthogonalize_batch(x: Tensor, steps: int, preset: str, route: Route) -> Ten
     return newton_schulz_batch(x, steps, preset=preset, route=route)
 
 
+@dataclass(frozen=True)
+class Orthogonalizers:
+    """The two pure functions an update calls, so that recordings of them can take their place."""
+
+    scalar: Scalar
+    batched: Batched
+
+
+NATIVE = Orthogonalizers(orthogonalize, orthogonalize_batch)
+
+
 def compute_all(stacks: Sequence[Shaped], compute: Callable[[int], Tensor]) -> Iterator[Tensor]:
     """Yield the result of every stack, each computed when it is asked for."""
     yield from map(compute, range(len(stacks)))
@@ -106,7 +117,7 @@ def batched_updates(
         if result is None:
             updates = list(torch._foreach_mul(steps, w_sgd))
         else:
-            updates = unstacked(result, steps, stack, w_muon)
+            updates = unstacked(result, weights, steps, stack, w_muon)
             _foreach_add_(updates, steps, w_sgd)
         if decay != 0:
             _foreach_add_(updates, weights, decay)
@@ -163,8 +174,10 @@ def stacked(steps: list[Tensor], stack: Stack) -> Tensor:
     return source
 
 
-def unstacked(result: Tensor, steps: list[Tensor], stack: Stack, w_muon: float) -> list[Tensor]:
-    """Return the scaled orthogonal parts of a stack, each in its tensor's own shape and layout."""
+def unstacked(
+    result: Tensor, weights: list[Tensor], steps: list[Tensor], stack: Stack, w_muon: float
+) -> list[Tensor]:
+    """Return the scaled orthogonal parts of a stack, each in the shape and layout of its weight."""
     if stack.padded is None:
         rows, columns = matrix_shape(steps[0])
         # tall stacks come back as transposed views: one copy here, not one strided pass per addition
@@ -176,10 +189,10 @@ def unstacked(result: Tensor, steps: list[Tensor], stack: Stack, w_muon: float) 
             rows, columns = matrix_shape(step)
             part = slot[:, : max(rows, columns)] * (_scale(rows, columns) * w_muon)
             parts.append((part.mT if rows > columns else part).reshape(step.shape))
-    if all(part.stride() == step.stride() for part, step in zip(parts, steps, strict=True)):
+    if all(part.stride() == weight.stride() for part, weight in zip(parts, weights, strict=True)):
         return parts
     # list operations are fast only where layouts agree, and channels-last kernels do not agree with matrices
-    aligned = [torch.empty_like(step) for step in steps]
+    aligned = [torch.empty_like(w, dtype=p.dtype) for w, p in zip(weights, parts, strict=True)]
     torch._foreach_copy_(aligned, parts)
     return aligned
 
