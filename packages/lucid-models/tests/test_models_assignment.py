@@ -1,6 +1,7 @@
 """Assignment against a scalar oracle, the published candidate sets and the edge cases of the rules."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lucid_geometry import canonicalize_rboxes
 from lucid_models import (
     MANY_RULE,
     ONE_RULE,
@@ -16,7 +18,10 @@ from lucid_models import (
     assign_anchors,
     candidate_mask,
     decode_boxes,
+    decode_rboxes,
     make_points,
+    positives,
+    rotated_candidate_mask,
 )
 
 Box = list[float]
@@ -47,14 +52,16 @@ def scalar_assign(
     labels: list[int],
     valid: list[bool],
     rule: AssignRule,
+    compare: Callable[[Box, Box], float] = scalar_iou,
+    inside: Callable[[Box, Box], bool] = scalar_inside,
 ) -> tuple[list[int], list[float]]:
     """One image, step by step; returns the ground-truth index and the weight of each anchor."""
     anchors, rows = range(len(points)), range(len(gt_boxes))
-    overlap = [[scalar_iou(gt_boxes[n], boxes[a]) for a in anchors] for n in rows]
+    overlap = [[compare(gt_boxes[n], boxes[a]) for a in anchors] for n in rows]
     metric = [[scores[a][labels[n]] * overlap[n][a] ** 6 for a in anchors] for n in rows]
     chosen: list[set[int]] = []
     for n in rows:
-        candidates = [a for a in anchors if valid[n] and scalar_inside(points[a], gt_boxes[n])]
+        candidates = [a for a in anchors if valid[n] and inside(points[a], gt_boxes[n])]
         chosen.append(set(sorted(candidates, key=lambda a: (-metric[n][a], a))[: rule.topk]))
     for a in anchors:
         claimants = [n for n in rows if a in chosen[n]]
@@ -119,6 +126,76 @@ def test_equals_the_scalar_rules(rule: AssignRule, seed: int) -> None:
             assert bool(result.fg_mask[b, a]) == (n >= 0)
             assert result.target_labels[b, a] == (-1 if n < 0 else labels[b, n])
             assert torch.equal(result.target_boxes[b, a], torch.zeros(4) if n < 0 else gt_boxes[b, n])
+
+
+def scalar_inside_rotated(point: Box, rbox: Box) -> bool:
+    cx, cy, w, h, theta = rbox
+    dx, dy = point[0] - cx, point[1] - cy
+    along = dx * math.cos(theta) + dy * math.sin(theta)
+    across = dy * math.cos(theta) - dx * math.sin(theta)
+    sides = [16 if side < 8 else side for side in (w, h)]
+    return abs(along) <= sides[0] / 2 and abs(across) <= sides[1] / 2
+
+
+def scalar_probiou(a: Box, b: Box) -> float:
+    """The Hellinger form by covariance matrices, in double precision."""
+    means, covariances = [], []
+    for cx, cy, w, h, theta in (a, b):
+        turn = torch.tensor([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]])
+        turn = turn.double()
+        spread = torch.diag(torch.tensor([w * w / 12, h * h / 12]).double())
+        means.append(torch.tensor([cx, cy]).double())
+        covariances.append(turn @ spread @ turn.T)
+    mean, apart = (covariances[0] + covariances[1]) / 2, means[0] - means[1]
+    first = (apart @ torch.linalg.solve(mean, apart)).item() / 8
+    second = math.log(mean.det() / math.sqrt(covariances[0].det() * covariances[1].det())) / 2
+    return 1 - math.sqrt(max(0.0, 1 - math.exp(-first - second)))
+
+
+@pytest.mark.parametrize("rule", [MANY_RULE, ONE_RULE])
+@pytest.mark.parametrize("seed", range(2))
+def test_rotated_assignment_equals_the_scalar_rules(rule: AssignRule, seed: int) -> None:
+    torch.manual_seed(seed)
+    points, strides = make_points(64, 32)
+    sides, turn = 3 + torch.rand(2, 4, 2) * 30, torch.rand(2, 4, 1) * 3
+    truths = canonicalize_rboxes(torch.cat((torch.rand(2, 4, 2) * 40, sides, turn), -1))
+    labels, valid = torch.randint(0, 3, (2, 4)), torch.rand(2, 4) < 0.8
+    scores = torch.rand(2, len(points), 3)
+    boxes = decode_rboxes(
+        0.5 + torch.rand(2, len(points), 4) * 2, torch.randn(2, len(points), 1), points, strides
+    )
+    candidates = rotated_candidate_mask(points, truths, valid)
+    result = assign_anchors(scores, boxes, truths, labels, candidates, rule)
+    for b in range(2):
+        index, weight = scalar_assign(
+            scores[b].tolist(),
+            boxes[b].tolist(),
+            points.tolist(),
+            truths[b].tolist(),
+            labels[b].tolist(),
+            valid[b].tolist(),
+            rule,
+            scalar_probiou,
+            scalar_inside_rotated,
+        )
+        assert result.gt_index[b].tolist() == index
+        assert result.align_weights[b].tolist() == pytest.approx(weight, rel=1e-3, abs=1e-6)
+        for a, n in enumerate(index):
+            assert torch.equal(result.target_boxes[b, a], torch.zeros(5) if n < 0 else truths[b, n])
+
+
+@given(seed=st.integers(0, 2**31), share=st.floats(0, 1))
+@settings(deadline=None, max_examples=25)
+def test_positives_list_every_anchor_with_its_truth_in_order_and_then_filler(seed: int, share: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randint(0, 4, (2, 9), generator=generator)
+    index = torch.where(torch.rand(2, 9, generator=generator) < share, rows, -1)
+    background = torch.zeros(2, 9)
+    chosen = positives(Assignment(index >= 0, index, index, background[..., None], background), 9)
+    for b in range(2):
+        expected = [(a, n) for a, n in enumerate(index[b].tolist()) if n >= 0]
+        got = list(zip(*(field[b].tolist() for field in chosen), strict=True))
+        assert got == [(a, n, True) for a, n in expected] + [(0, 0, False)] * (9 - len(expected))
 
 
 @pytest.mark.parametrize("rule", [MANY_RULE, ONE_RULE])

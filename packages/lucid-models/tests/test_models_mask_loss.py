@@ -139,6 +139,17 @@ def test_semantic_loss_is_mean_cross_entropy_plus_dice() -> None:
     assert semantic_loss(logits, target).item() == pytest.approx(expected, abs=1e-6)
 
 
+def test_ignored_cells_count_in_neither_part() -> None:
+    logits, target = torch.randn(1, 1, 4, 6), (torch.rand(1, 1, 4, 6) > 0.5).float()
+    ignored = torch.zeros(1, 1, 4, 6) > 0
+    ignored[..., 4:] = True
+    expected = semantic_loss(logits[..., :4], target[..., :4])
+    assert semantic_loss(logits, target, ignored).item() == pytest.approx(expected.item(), abs=1e-6)
+    nothing = semantic_loss(logits, target, torch.zeros_like(ignored))
+    assert nothing.item() == pytest.approx(semantic_loss(logits, target).item(), abs=1e-6)
+    assert semantic_loss(logits, target, torch.ones_like(ignored)) == 0
+
+
 def test_dice_of_published_pair_and_of_nothing() -> None:
     p, t = torch.tensor([0.9, 0.2, 0.1, 0.8]), torch.tensor([1.0, 0, 0, 1])
     assert dice_loss(p.view(1, 1, 2, 2), t.view(1, 1, 2, 2)).item() == pytest.approx(0.12, abs=1e-6)

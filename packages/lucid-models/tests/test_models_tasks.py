@@ -70,9 +70,9 @@ def test_both_branches_share_one_tensor_of_prototypes(of_task: OfTask) -> None:
 def test_keypoint_channels_are_point_major(of_task: OfTask) -> None:
     detector, images = of_task("pose").eval(), torch.rand(1, 3, 64, 64)
     levels = detector.neck(detector.backbone(images))
-    stems = detector.head.o2o.extra
-    features = stems.trunk[0](levels[0])
-    points, sigma = stems.points[0](features)[0, :, 3, 5], stems.sigma[0](features)[0, :, 3, 5]
+    stem = detector.head.o2o.extra.stems[0]
+    features = stem.trunk(levels[0])
+    points, sigma = stem.points(features)[0, :, 3, 5], stem.sigma(features)[0, :, 3, 5]
     output, row = detector(images).o2o, 8 * 3 + 5
     for k in range(5):
         assert torch.allclose(output.keypoints[0, row, k], points[3 * k : 3 * k + 2], atol=1e-5)

@@ -84,16 +84,20 @@ def semantic_targets(masks: Tensor, labels: Tensor, valid: Tensor, num_classes: 
     return target.scatter_reduce(1, wide, pooled, "amax")
 
 
-def semantic_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return cross-entropy averaged over all cells plus `dice_loss`, 0-d; both inputs (B, C, h, w).
+def semantic_loss(logits: Tensor, targets: Tensor, ignored: Tensor | None = None) -> Tensor:
+    """Return the cross-entropy averaged over all cells plus `dice_loss`, 0-d; both inputs (B, C, h, w).
 
-    Source: Jocher et al., arXiv:2606.03748, section 3.4.1.
+    Cells where ``ignored`` (B, C, h, w) is true count in neither. Source: Jocher et al., arXiv:2606.03748,
+    section 3.4.1.
 
     >>> semantic_loss(torch.full((1, 1, 2, 2), -30.0), torch.zeros(1, 1, 2, 2)) < 1e-6
     tensor(True)
     """
-    cross_entropy = (softplus(logits) - logits * targets).mean()
-    return cross_entropy + dice_loss(logits.sigmoid(), targets)
+    cross_entropy, probabilities = softplus(logits) - logits * targets, logits.sigmoid()
+    if ignored is None:
+        return cross_entropy.mean() + dice_loss(probabilities, targets)
+    kept = torch.where(ignored, 0.0, cross_entropy).sum() / (~ignored).sum().clamp(min=1)
+    return kept + dice_loss(torch.where(ignored, 0.0, probabilities), torch.where(ignored, 0.0, targets))
 
 
 def dice_loss(probabilities: Tensor, targets: Tensor) -> Tensor:

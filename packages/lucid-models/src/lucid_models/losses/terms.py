@@ -28,6 +28,7 @@ from lucid_models.losses.mask import mask_loss, semantic_loss, semantic_targets
 from lucid_models.losses.rotated import angle_loss
 from lucid_models.losses.settings import LossSettings
 from lucid_models.losses.targets import PaddedTargets, need
+from lucid_models.masks import inside_boxes
 
 Terms = dict[str, Tensor]
 
@@ -83,7 +84,9 @@ class MaskTerms(nn.Module):
         semantic = step.zero()
         if step.output.semantic is not None:
             logits = step.output.semantic.float()
-            semantic = semantic_loss(logits, semantic_targets(masks, targets.labels, known, logits.shape[1]))
+            classes = logits.shape[1]
+            wanted = semantic_targets(masks, targets.labels, known, classes)
+            semantic = semantic_loss(logits, wanted, _unknown_cells(targets, masks, classes))
         if targets.labels.shape[1] == 0:
             return {"mask": step.zero(), "semantic": semantic}
         boxes = targets.boxes.float() / PROTOTYPE_STRIDE
@@ -165,6 +168,14 @@ class KeypointTerms(nn.Module):
             oks_loss(points, target[..., :2], boxes, counted, self.sigmas),
             visibility_loss(logits, counted, counted.any(-1)),
         )
+
+
+def _unknown_cells(targets: PaddedTargets, masks: Tensor, classes: int) -> Tensor | None:
+    """Return (B, C, h / 2, w / 2) bool: cells in the box of an instance of the class whose mask is not known."""
+    if targets.mask_ok is None:
+        return None
+    boxes = inside_boxes(targets.boxes.float() / PROTOTYPE_STRIDE, *masks.shape[-2:])
+    return semantic_targets(boxes, targets.labels, targets.valid & ~targets.mask_ok, classes) > 0
 
 
 def _predicted(value: Tensor | None, field: str) -> Tensor:
