@@ -21,7 +21,12 @@ def test_help_works_without_data_and_shows_an_example(lucid, command):
 
 
 def test_sample_draws_a_set_that_check_finds_healthy(lucid):
-    for words in (["--task", "pose"], ["--format", "yolo", "--task", "segment"], ["--format", "voc"], ["--format", "dota"]):
+    for words in (
+        ["--task", "pose"],
+        ["--format", "yolo", "--task", "segment"],
+        ["--format", "voc"],
+        ["--format", "dota"],
+    ):
         name = "-".join(words).replace("--", "")
         status, out, _ = lucid("data", "sample", name, *words, "--train", 3, "--val", 1, "--size", 64)
         assert status == 0
@@ -41,7 +46,9 @@ def test_stats_prints_counts_of_every_split_and_draws_them(lucid, scenes):
 
 
 def test_view_draws_samples(lucid, scenes):
-    status, out, _ = lucid("data", "view", scenes, "--image-size", 64, "--count", 4, "--output", "deep/sheet.png")
+    status, out, _ = lucid(
+        "data", "view", scenes, "--image-size", 64, "--count", 4, "--output", "deep/sheet.png"
+    )
     assert status == 0
     assert out.strip() == "deep/sheet.png"
     assert read_image(lucid.folder / "deep" / "sheet.png").float().std() > 10
@@ -91,10 +98,16 @@ def test_download_takes_a_manifest_and_says_when_all_is_there(lucid, tmp_path_fa
         (("check", ".", "--task", "boxes"), "--task boxes: choose detect, segment, pose, obb"),
         (("stats", ".", "--layout", "csv"), "--layout csv: choose coco, yolo, voc, dota"),
         (("convert", ".", "x", "--to", "xml"), "--to xml: choose coco, yolo, dota"),
-        (("convert", ".", "x", "--to", "coco", "--pictures", "move"), "--pictures move: choose copy, link, skip"),
+        (
+            ("convert", ".", "x", "--to", "coco", "--pictures", "move"),
+            "--pictures move: choose copy, link, skip",
+        ),
         (("tile", ".", "x", "--task", "pose"), "--task pose: choose obb, detect"),
         (("view", ".", "--output", "x.png", "--size", "q"), "--size q: choose n, s, m, l, x"),
-        (("view", ".", "--output", "x.png", "--image-size", "100"), "--image-size 100: give a positive multiple of 32"),
+        (
+            ("view", ".", "--output", "x.png", "--image-size", "100"),
+            "--image-size 100: give a positive multiple of 32",
+        ),
         (("sample", "x", "--format", "csv"), "--format csv: choose coco, yolo, voc, dota"),
         (("sample", "x", "--format", "voc", "--task", "pose"), "--task pose: voc holds detect only"),
         (("download", "imagenet", "x"), "imagenet: neither coco2017 nor a manifest file"),
@@ -110,7 +123,9 @@ def test_a_wrong_option_is_one_line_and_status_2(lucid, words, message):
 
 
 @pytest.mark.parametrize(
-    "words", [("convert", "taken", "--to", "yolo"), ("tile", "taken", "--task", "detect")], ids=["convert", "tile"]
+    "words",
+    [("convert", "taken", "--to", "yolo"), ("tile", "taken", "--task", "detect")],
+    ids=["convert", "tile"],
 )
 def test_a_target_with_content_is_left_alone(lucid, scenes, words):
     (lucid.folder / "taken").mkdir()

@@ -12,7 +12,8 @@ def perfect(lucid, scenes):
     """Ground truth of the scenes and results that state it again, written to files."""
     truth = open_catalog(scenes, "val").to_coco()
     results = [
-        {key: a[key] for key in ("image_id", "category_id", "bbox")} | {"score": 0.9} for a in truth["annotations"]
+        {key: a[key] for key in ("image_id", "category_id", "bbox")} | {"score": 0.9}
+        for a in truth["annotations"]
     ]
     (lucid.folder / "truth.json").write_text(json.dumps(truth))
     (lucid.folder / "results.json").write_text(json.dumps(results))
@@ -80,6 +81,7 @@ def test_dota_results_are_scored_by_the_development_kits_rule(lucid):
         (("--kind", "boxes"), "--kind boxes: choose bbox, segm, keypoints, dota"),
         (("--kind", "dota", "--plot", "x.png"), "--plot: not for --kind dota"),
         (("--kind", "segm", "--errors"), "--errors: for --kind bbox only, not segm"),
+        (("--engine", "slow"), "--engine slow: choose pycocotools, faster"),
         (("--max-detections", "0"), "--max-detections 0: give 1 or more"),
     ],
 )

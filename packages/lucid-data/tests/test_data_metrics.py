@@ -1,5 +1,6 @@
 import json
 import random
+import sys
 
 import pytest
 import torch
@@ -38,6 +39,33 @@ def test_scores_equal_the_reference_to_1e_12(shared_data, capsys, name):
                     (wanted["AP"], wanted["AP50"], wanted["AR"]), abs=1e-12
                 )
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.filterwarnings("ignore:Found annotation id 0")
+@pytest.mark.parametrize(
+    "name", ["coco_noisy_a", "coco_noisy_kp_a", "s13_masks_a", "s07_area_limits", "padilla_toy"]
+)
+def test_the_faster_engine_gives_the_reference_numbers(shared_data, name):
+    pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    folder = shared_data / "eval_vectors" / name
+    for case in json.loads((folder / "expected.json").read_text())["cases"]:
+        files, kind = (folder / case["gt"], folder / case["dt"]), case["iou_type"]
+        words = {"max_detections": case["max_dets"], "class_agnostic": not case["use_cats"]}
+        one, other = (score_coco(*files, kind, **words, engine=e) for e in ("pycocotools", "faster"))
+        assert dict(other.numbers) == pytest.approx(dict(one.numbers), abs=1e-12)
+        for label, score in one.per_class.items():
+            mine = other.per_class[label]
+            wanted = (score.map, score.map_50, score.mar, score.ground_truths)
+            assert (mine.map, mine.map_50, mine.mar, mine.ground_truths) == pytest.approx(wanted, abs=1e-12)
+        assert abs(one.curves.precision - other.curves.precision).max() < 1e-12
+
+
+def test_an_engine_that_is_unknown_or_not_installed_is_refused_with_the_remedy(monkeypatch):
+    with pytest.raises(ValueError, match="unknown engine 'slow'; choose one of pycocotools, faster"):
+        score_coco(truth((1, BOX)), [], engine="slow")
+    monkeypatch.setitem(sys.modules, "faster_coco_eval", None)
+    with pytest.raises(ImportError, match="extra 'fast-eval'"):
+        score_coco(truth((1, BOX)), [], engine="faster")
 
 
 def truth(*boxes, **more):

@@ -88,7 +88,7 @@ def status_of(error: BaseException) -> int | None:
         return 2
     if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # a usage error of the parser
         return 2
-    if isinstance(error, ValueError | OSError):
+    if isinstance(error, ValueError | OSError | ImportError):
         return 1
     return None
 

@@ -17,11 +17,10 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from pycocotools import mask as rle
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from lucid_data.formats.coco_json import load_document
 from lucid_data.formats.coco_values import finite_number, id_key, numbers
+from lucid_data.metrics.engines import Engine, load_engine
 from lucid_data.metrics.report import Array, ClassScore, CocoReport, Curves
 
 Kind = Literal["bbox", "segm", "keypoints"]
@@ -42,6 +41,7 @@ def score_coco(
     class_agnostic: bool = False,
     sigmas: Sequence[float] | None = None,
     exact_recall: bool = False,
+    engine: str = "pycocotools",
 ) -> CocoReport:
     """Return the COCO numbers of ``results`` against ``ground_truth``.
 
@@ -56,11 +56,13 @@ def score_coco(
         class_agnostic: score all classes as one.
         exact_recall: read precision at recalls of exactly k/100. The engine's grid lies a rounding error above ten of
             them, and a class whose recall is one of those loses 1/101; published numbers have that, hence the default.
+        engine: ``pycocotools``, or ``faster``, which gives the same numbers sooner and needs the extra ``fast-eval``.
         sigmas: keypoint spreads; default COCO's for 17 points, 0.05 for any other count.
 
     Predictions with a number that is not finite are left out and counted. Ids are matched as readers match them:
     7 and "7" are one id. Raises ValueError for an unknown ``kind``, a result without its fields, an image that the
-    ground truth does not have, and a labelled box or area that is not finite numbers, with the annotation's id.
+    ground truth does not have, and a labelled box or area that is not finite numbers, with the annotation's id;
+    ImportError for an engine that is not installed.
 
     >>> truth = {"images": [{"id": 1, "width": 8, "height": 8}], "categories": [{"id": 1, "name": "a"}],
     ...          "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 4, 4]}]}
@@ -75,19 +77,20 @@ def score_coco(
     document["annotations"] = _with_ids([_completed(a, kind) for a in document["annotations"]])
     document, finite = _with_one_id_type(document, [dict(r) for r in found if _finite(r, kind)])
     _check_results(finite, document, kind)
+    used = load_engine(engine)
     with redirect_stdout(io.StringIO()):
-        truth = _index(document)
-        engine = COCOeval(truth, _predictions(truth, document, finite, kind), kind)
+        truth = _index(used, document)
+        scorer = used.evaluation(truth, _predictions(used, truth, document, finite, kind), kind)
         caps = tuple(max_detections or (_KEYPOINT_CAPS if kind == "keypoints" else _BOX_CAPS))
-        engine.params.maxDets = list(caps)
-        engine.params.useCats = 0 if class_agnostic else 1
+        scorer.params.maxDets = list(caps)
+        scorer.params.useCats = 0 if class_agnostic else 1
         if exact_recall:
-            engine.params.recThrs = np.arange(101) / 100
+            scorer.params.recThrs = np.arange(101) / 100
         if kind == "keypoints":
-            _set_sigmas(engine, document, sigmas)
-        engine.evaluate()
-        engine.accumulate()
-    return _report(engine, document, caps, kind, class_agnostic, len(finite), len(found) - len(finite))
+            _set_sigmas(scorer, document, sigmas)
+        scorer.evaluate()
+        scorer.accumulate()
+    return _report(scorer, document, caps, kind, class_agnostic, len(finite), len(found) - len(finite))
 
 
 def _report(
@@ -177,16 +180,20 @@ def _ground_truth_counts(engine: Any, class_agnostic: bool) -> list[int]:
     return [sum(counts.values())] if class_agnostic else list(counts.values())
 
 
-def _index(document: Mapping[str, Any]) -> Any:
-    coco = COCO()
+def _index(engine: Engine, document: Mapping[str, Any]) -> Any:
+    coco = engine.index()
     coco.dataset = dict(document)
     coco.createIndex()
     return coco
 
 
-def _predictions(truth: Any, document: Mapping[str, Any], results: list[dict[str, Any]], kind: str) -> Any:
+def _predictions(
+    engine: Engine, truth: Any, document: Mapping[str, Any], results: list[dict[str, Any]], kind: str
+) -> Any:
     if not results:  # loadRes looks at the first result
-        return _index({"images": document["images"], "categories": document["categories"], "annotations": []})
+        return _index(
+            engine, {"images": document["images"], "categories": document["categories"], "annotations": []}
+        )
     own = copy.deepcopy(results)  # loadRes writes into what it is given
     if kind == "segm":
         sizes = {image["id"]: (image["height"], image["width"]) for image in document["images"]}
