@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import is_
 from typing import Any
 
@@ -38,18 +39,31 @@ class Stamp:
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         containers = [c for module in modules for c in _containers(module)]
-        self._seen = [(c, list(c), list(_values(c))) for c in containers]
+        self._dicts = [c for c in containers if isinstance(c, dict)]
+        self._others = [c for c in containers if not isinstance(c, dict)]
+        self._seen_names = self._names()
+        self._seen_values = list(self._values())
+        self._seen_sizes = self._sizes()
         classes = {type(module) for module in modules}
         self._classes = [(c, c.forward, c.__call__) for c in classes]
 
     def holds(self) -> bool:
         """Return whether the modules still hold the same objects under the same names, in the same order."""
-        for container, names, values in self._seen:
-            if len(container) != len(names) or not all(map(is_, _values(container), values)):
-                return False
-            if isinstance(container, dict) and list(container) != names:
-                return False
-        return all(c.forward is forward and c.__call__ is call for c, forward, call in self._classes)
+        return (
+            self._sizes() == self._seen_sizes
+            and all(map(is_, self._values(), self._seen_values))
+            and self._names() == self._seen_names
+            and all(c.forward is forward and c.__call__ is call for c, forward, call in self._classes)
+        )
+
+    def _sizes(self) -> list[int]:
+        return [*map(len, self._dicts), *map(len, self._others)]
+
+    def _values(self) -> Iterator[Any]:
+        return chain(chain.from_iterable(map(dict.values, self._dicts)), chain.from_iterable(self._others))
+
+    def _names(self) -> list[Any]:
+        return list(chain.from_iterable(self._dicts))
 
 
 def structure_facts(walk: Sequence[tuple[str, nn.Module]]) -> Hashable:
@@ -135,7 +149,3 @@ def _mutable(value: Any, above: set[int]) -> Iterator[Any]:
         yield vars(value)
     for _, child in children:
         yield from _mutable(child, above | {id(value)})
-
-
-def _values(container: Any) -> Any:
-    return container.values() if isinstance(container, dict) else container

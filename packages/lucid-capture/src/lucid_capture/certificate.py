@@ -12,7 +12,7 @@ from lucid_capture._bindings import Stamp, enumerates_itself, hook_tables, scala
 from lucid_capture.reason import Reason
 from lucid_capture.signature import scalar_bits
 
-_layout = attrgetter("shape", "dtype", "device")
+_shape, _dtype, _device = attrgetter("shape"), attrgetter("dtype"), attrgetter("device")
 _trainable = attrgetter("requires_grad")
 _hooked = attrgetter("_backward_hooks")
 
@@ -77,7 +77,6 @@ class ModuleCertificate:
         self._tables: list[Mapping[Any, Any]] = []
         self._tensors: tuple[Tensor, ...] = ()
         self._buffers: tuple[Tensor, ...] = ()
-        self._parameters: tuple[Tensor, ...] = ()
 
     def parameters(self) -> tuple[Tensor, ...]:
         """Return the parameters and buffers that require gradients, in the modules' order."""
@@ -101,7 +100,9 @@ class ModuleCertificate:
                 tuple(map(id, tensors)),
                 tuple(map(Tensor.data_ptr, tensors)),
                 tuple(map(Tensor.stride, tensors)),
-                tuple(map(_layout, tensors)),
+                tuple(map(_shape, tensors)),
+                tuple(map(_dtype, tensors)),
+                tuple(map(_device, tensors)),
                 any(map(Tensor.is_neg, tensors)) or any(map(Tensor.is_conj, tensors)),
             ),
         }
@@ -128,9 +129,9 @@ class ModuleCertificate:
             return
         walk = [(name, module) for m in self._modules for name, module in m.named_modules()]
         modules = [module for _, module in walk]
-        self._parameters = tuple(p for m in self._modules for p in m.parameters())
+        parameters = (p for m in self._modules for p in m.parameters())
         self._buffers = tuple(b for m in self._modules for b in m.buffers())
-        self._tensors = tuple({id(t): t for t in (*self._parameters, *self._buffers)}.values())
+        self._tensors = tuple({id(t): t for t in (*parameters, *self._buffers)}.values())
         self._tables = hook_tables(modules)
         self._walked = {
             Reason.STRUCTURE: structure_facts(walk),

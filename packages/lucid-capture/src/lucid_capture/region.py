@@ -39,17 +39,19 @@ class ReplayWarning(UserWarning):
 
 
 class _Entry:
-    """One recording, what it was taken under, how its results are nested, and the storages it reads."""
+    """One recording, the parameters it feeds, what it was taken under, and the storages it reads."""
 
     def __init__(
         self,
         replayer: Replayer,
+        parameters: Sequence[Tensor],
         structure: Structure,
         facts: Mapping[Reason, Hashable],
         stream: Hashable,
         surface: frozenset[int],
     ) -> None:
         self.replayer = replayer
+        self.parameters = parameters
         self.structure = structure
         self.facts = facts
         self.stream = stream
@@ -154,7 +156,7 @@ class GuardedRegion:
         if reason is not Reason.REPLAYED or entry is None:
             return self._act(reason, args)
         self.counts[reason] += 1
-        return unflatten(entry.structure, entry.replayer(tensors, self._parameters()))
+        return unflatten(entry.structure, entry.replayer(tensors, entry.parameters))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -349,7 +351,8 @@ class GuardedRegion:
             raise
         # taken after the warm-up runs, which may have touched what the facts describe
         surface = _surface([*parameters, *buffers])
-        return _Entry(replayer, results[-1], self._facts(), self.backend.stream(), surface), replayed
+        facts, stream = self._facts(), self.backend.stream()
+        return _Entry(replayer, parameters, results[-1], facts, stream, surface), replayed
 
     def _check_work(self, flat: Sequence[Tensor], versions: list[int], outputs: list[Any]) -> None:
         """Raise CaptureError for work whose effect a replay could not give."""
