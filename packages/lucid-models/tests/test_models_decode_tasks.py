@@ -197,6 +197,14 @@ def test_a_batch_becomes_predictions_on_its_images(
             assert torch.allclose(envelope, rboxes_to_boxes(kept[:, :5]), atol=1e-3)
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_predictions_of_a_training_output_carry_no_gradient(task: str, of_task: OfTask) -> None:
+    output = of_task(task)(torch.rand(2, 3, 64, 64)).o2o
+    for result in decode_batch(output, POINTS, STRIDES, FRAMES, ("a",) * 3, max_detections=3):
+        for field in (result.boxes, result.scores, result.keypoints, result.rboxes):
+            assert field is None or not field.requires_grad
+
+
 def test_weak_detections_are_dropped_before_their_masks_are_made(
     of_task: OfTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from lucid_models import (
     COCO_SIGMAS,
+    KeypointResiduals,
     ResidualFlow,
-    Residuals,
-    likelihood_loss,
+    keypoint_likelihood_loss,
+    keypoint_residuals,
     oks_loss,
     oks_sigmas,
-    residuals,
     visibility_loss,
 )
 
@@ -37,24 +37,26 @@ def lively_flow() -> ResidualFlow:
     return flow
 
 
-def published(raw: tuple[float, float]) -> Residuals:
+def published(raw: tuple[float, float]) -> KeypointResiduals:
     points, target = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.6, 0.3]])
-    return residuals(points, torch.tensor([raw]), target, UNIT, torch.tensor([True]))
+    return keypoint_residuals(points, torch.tensor([raw]), target, UNIT, torch.tensor([True]))
 
 
 @pytest.mark.parametrize(("raw", "expected"), [((0.0, 0.0), 0.6), ((-2.0, 1.0), 0.058586)])
 def test_laplace_likelihood_of_published_values(raw: tuple[float, float], expected: float) -> None:
-    assert likelihood_loss(published(raw), None).item() == pytest.approx(expected, abs=1e-5)
+    assert keypoint_likelihood_loss(published(raw), None).item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_rle_of_the_published_value_with_the_identity_as_flow() -> None:
     parts = published((0.0, 0.0))
-    assert likelihood_loss(parts, identity_flow()(parts.x)).item() == pytest.approx(2.537877, abs=1e-5)
+    assert keypoint_likelihood_loss(parts, identity_flow()(parts.x)).item() == pytest.approx(
+        2.537877, abs=1e-5
+    )
 
 
 def test_log_sigma_may_count_twice() -> None:
     parts = published((0.0, 0.0))
-    once, twice = (likelihood_loss(parts, None, count).item() for count in (1, 2))
+    once, twice = (keypoint_likelihood_loss(parts, None, count).item() for count in (1, 2))
     assert twice - once == pytest.approx(2 * math.log(0.5), abs=1e-6)
 
 
@@ -89,7 +91,7 @@ def test_a_far_residual_stays_finite_in_value_and_gradient() -> None:
     for module in flow.modules():
         if isinstance(module, torch.nn.Linear):
             torch.nn.init.normal_(module.weight)
-    loss = likelihood_loss(Residuals(x, torch.zeros(1), torch.tensor([True])), flow(x))
+    loss = keypoint_likelihood_loss(KeypointResiduals(x, torch.zeros(1), torch.tensor([True])), flow(x))
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(p.grad).all() for p in (x, *flow.parameters()) if p.grad is not None)
@@ -98,8 +100,8 @@ def test_a_far_residual_stays_finite_in_value_and_gradient() -> None:
 def test_gradients_reach_points_and_uncertainty_with_the_flow_frozen() -> None:
     flow = ResidualFlow().requires_grad_(False)
     points, raw = torch.rand(3, 4, 2).requires_grad_(), torch.randn(3, 4, 2).requires_grad_()
-    parts = residuals(points, raw, torch.rand(3, 4, 2), UNIT.expand(3, 4), torch.ones(3, 4) > 0)
-    likelihood_loss(parts, flow(parts.x)).backward()
+    parts = keypoint_residuals(points, raw, torch.rand(3, 4, 2), UNIT.expand(3, 4), torch.ones(3, 4) > 0)
+    keypoint_likelihood_loss(parts, flow(parts.x)).backward()
     assert points.grad is not None
     assert points.grad.all()
     assert raw.grad is not None
@@ -130,8 +132,8 @@ def test_masked_likelihood_equals_the_selected_one_in_value_and_gradient() -> No
     boxes = torch.cat((corner, corner + torch.rand(6, 2) * 20), -1).double()
     target = torch.rand(6, 5, 2).double() * 20
     target[~counted] = float("inf")  # what is not labelled may hold anything
-    parts = residuals(points, raw, target, boxes, counted)
-    got = likelihood_loss(parts, flow(parts.x))
+    parts = keypoint_residuals(points, raw, target, boxes, counted)
+    got = keypoint_likelihood_loss(parts, flow(parts.x))
     expected = selected_oracle(flow, points, raw, target, boxes, counted)
     assert got.item() == pytest.approx(expected.item(), abs=1e-6)
     inputs = (points, raw, *flow.parameters())
@@ -171,8 +173,8 @@ def test_nothing_labelled_gives_exact_zeros_with_zero_gradients() -> None:
     none = torch.zeros(2, 3) > 0
     points, raw, logits = (torch.rand(*shape).requires_grad_() for shape in ((2, 3, 2), (2, 3, 2), (2, 3)))
     flow, target = ResidualFlow(), torch.full((2, 3, 2), float("nan"))
-    parts = residuals(points, raw, target, UNIT.expand(2, 4), none)
-    total = likelihood_loss(parts, flow(parts.x))
+    parts = keypoint_residuals(points, raw, target, UNIT.expand(2, 4), none)
+    total = keypoint_likelihood_loss(parts, flow(parts.x))
     total = total + oks_loss(points, target, UNIT.expand(2, 4), none, oks_sigmas(3))
     total = total + visibility_loss(logits, none, none.any(-1))
     total.backward()

@@ -135,6 +135,20 @@ def test_files_folders_arrays_and_batches_give_the_same_predictions(folder: Path
     assert torch.equal(predictor(arrays[0])[0].scores, one[0].scores)
 
 
+def test_a_stream_reads_files_only_when_their_turn_comes(folder: Path, of_task: OfTask) -> None:
+    predictor = Predictor(of_task("segment"), image_size=64, confidence=0.0, max_detections=2, batch_size=1)
+    found = predictor.stream([folder / "a.png", folder / "missing.png"])
+    assert next(found).image_size == (20, 70)
+    with pytest.raises(OSError, match=r"missing\.png"):
+        next(found)
+
+
+def test_what_is_in_memory_is_checked_before_the_first_result(of_task: OfTask) -> None:
+    good, bad = torch.zeros(3, 8, 8, dtype=torch.uint8), torch.zeros(3, 8, 8)
+    with pytest.raises(TypeError, match="image 1"):
+        Predictor(of_task("detect"), image_size=64, batch_size=1).stream([good, bad])
+
+
 def test_red_stays_red(tmp_path: Path) -> None:
     red = torch.tensor([200, 10, 20], dtype=torch.uint8).view(3, 1, 1).expand(3, 8, 8).contiguous()
     write_png(red, str(tmp_path / "red.png"))

@@ -16,14 +16,14 @@ from lucid_models import (
     DetectionLoss,
     Detector,
     HeadOutput,
+    KeypointResiduals,
     LossSettings,
     PaddedTargets,
     ResidualFlow,
-    Residuals,
     TaskLoss,
     TaskLossResult,
     build_loss,
-    likelihood_loss,
+    keypoint_likelihood_loss,
     make_points,
 )
 from lucid_models.losses.keypoints import densities
@@ -248,9 +248,9 @@ def test_paired_density_agrees_in_double_precision_in_value_and_gradient() -> No
     inputs = (*x, *flow.parameters())
     values, gradients = [], []
     for paired in (False, True):
-        parts = [Residuals(at, at[..., 0], seen) for at, seen in zip(x, counted, strict=True)]
+        parts = [KeypointResiduals(at, at[..., 0], seen) for at, seen in zip(x, counted, strict=True)]
         many, one = (
-            likelihood_loss(part, density)
+            keypoint_likelihood_loss(part, density)
             for part, density in zip(parts, densities(flow, parts, paired), strict=True)
         )
         values.append(0.6 * many + 0.4 * one)

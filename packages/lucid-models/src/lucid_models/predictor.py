@@ -1,6 +1,6 @@
 """Images in, predictions out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 
 from lucid_geometry import Letterbox
 from lucid_models.assign import make_points
-from lucid_models.decode import decode_batch, end_to_end, with_nms
+from lucid_models.decode import decode_each, end_to_end, with_nms
 from lucid_models.deploy import fuse
 from lucid_models.detector import Detector
 from lucid_models.loading import load
@@ -88,20 +88,25 @@ class Predictor:
 
         ``images`` is one image or a sequence of them: tensors uint8 (3, H, W), arrays uint8 (H, W, 3), both
         RGB, paths of pictures and paths of folders (see `list_pictures`); a tensor (B, 3, H, W) is a batch.
-        Files are read a batch at a time. Raises what `as_image` raises.
+        Raises what `as_image` raises.
         """
+        return list(self.stream(images))
+
+    def stream(self, images: Any) -> Iterator[Predictions]:
+        """Return an iterator over what a call returns; files are read and masks made as it moves on."""
         sources = expand(images)
         # what is in memory is checked before anything is computed; files are opened when their turn comes
         for position, source in enumerate(sources):
             if not isinstance(source, str | PathLike):
                 as_image(source, position)
-        results: list[Predictions] = []
+        return self._stream(sources)
+
+    def _stream(self, sources: Sequence[Any]) -> Iterator[Predictions]:
         for start in range(0, len(sources), self.batch_size):
             part = sources[start : start + self.batch_size]
-            results += self._predict([as_image(source, start + i) for i, source in enumerate(part)])
-        return results
+            yield from self._predict([as_image(source, start + i) for i, source in enumerate(part)])
 
-    def _predict(self, images: Sequence[Tensor]) -> list[Predictions]:
+    def _predict(self, images: Sequence[Tensor]) -> Iterator[Predictions]:
         side = self.image_size
         letterboxes = [Letterbox(image.shape[1], image.shape[2], side, side) for image in images]
         canvas = torch.empty(
@@ -111,14 +116,13 @@ class Predictor:
             letterbox_image(image.cpu(), letterbox, out)
         with torch.inference_mode():
             output = self._network(canvas.to(self.device).float().div_(255))
-        # outside inference mode, so that results are ordinary tensors
-        with torch.no_grad():
-            return decode_batch(
-                output,
-                *self._grid,
-                letterboxes,
-                self.names,
-                decoder=self._decoder,
-                max_detections=self.max_detections,
-                confidence=self.confidence,
-            )
+        # the network's output needs no gradient, so what is made of it outside is ordinary tensors without one
+        return decode_each(
+            output,
+            *self._grid,
+            letterboxes,
+            self.names,
+            decoder=self._decoder,
+            max_detections=self.max_detections,
+            confidence=self.confidence,
+        )

@@ -3,14 +3,14 @@
 from lucid_models.decode.keypoints import decode_keypoints
 from lucid_models.decode.masks import canvas_masks, image_masks
 from lucid_models.decode.nms import with_nms
-from lucid_models.decode.results import Decoder, Extras, decode_batch, to_predictions
+from lucid_models.decode.results import Decoder, decode_batch, decode_each, to_predictions
 from lucid_models.decode.topk import end_to_end
 
 __all__ = [
     "Decoder",
-    "Extras",
     "canvas_masks",
     "decode_batch",
+    "decode_each",
     "decode_keypoints",
     "end_to_end",
     "image_masks",

@@ -1,11 +1,12 @@
 """From a batch's dense outputs to one `Predictions` per original image.
 
-B images, k detections each, K keypoints.
+B images, k detections each.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from lucid_geometry import Letterbox, clip_boxes, rboxes_to_boxes
@@ -18,18 +19,6 @@ from lucid_models.predictions import Predictions
 
 Decoder = Callable[[BranchOutput, Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """`end_to_end` or `with_nms`."""
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What stands beside the rows of a decoder, gathered by its anchors; None where the task has none."""
-
-    keypoints: Tensor | None = None
-    """(B, k, K, 3) on the canvas."""
-    coeff: Tensor | None = None
-    """(B, k, 32)."""
-    prototypes: Tensor | None = None
-    """(B, 32, h, w)."""
 
 
 def decode_batch(
@@ -57,65 +46,98 @@ def decode_batch(
     >>> decode_batch(output, *make_points(64, 64), frames, ("a",), max_detections=5)[0].masks.shape
     torch.Size([5, 20, 40])
     """
+    each = decode_each(
+        output,
+        points,
+        strides,
+        letterboxes,
+        names,
+        decoder=decoder,
+        max_detections=max_detections,
+        confidence=confidence,
+    )
+    return list(each)
+
+
+def decode_each(
+    output: BranchOutput,
+    points: Tensor,
+    strides: Tensor,
+    letterboxes: Sequence[Letterbox],
+    names: tuple[str, ...],
+    *,
+    decoder: Decoder = end_to_end,
+    max_detections: int = 300,
+    confidence: float = 0.0,
+) -> Iterator[Predictions]:
+    """Yield what `decode_batch` returns, image by image, so that one image's masks exist at a time.
+
+    >>> import torch
+    >>> branch = BranchOutput(cls=torch.zeros(1, 1, 1), box=torch.ones(1, 1, 4))
+    >>> grid = torch.tensor([[8.0, 8.0]]), torch.tensor([4.0])
+    >>> [found.boxes.tolist() for found in decode_each(branch, *grid, [Letterbox(32, 32, 32, 32)], ("a",))]
+    [[[4.0, 4.0, 12.0, 12.0]]]
+    """
+    output = BranchOutput(*(None if value is None else value.detach() for value in output))
     detections, anchors = decoder(output, points, strides, max_detections)
-    points_of = None
+    keypoints = coeff = None
     if output.keypoints is not None:
-        points_of = decode_keypoints(output, points, strides, anchors)
-    coeff = None if output.coeff is None else rows_at(output.coeff, anchors.clamp(min=0))
-    extras = Extras(points_of, coeff, output.prototypes)
-    return to_predictions(detections, letterboxes, names, confidence, extras)
+        keypoints = decode_keypoints(output, points, strides, anchors)
+    if output.coeff is not None:
+        coeff = rows_at(output.coeff, anchors.clamp(min=0))
+    rows_cpu = detections.float().cpu()
+    for image, (rows, letterbox) in enumerate(zip(rows_cpu, letterboxes, strict=True)):
+        kept = _usable(rows, confidence)
+        found = _on_image(rows[kept], letterbox, names)
+        if keypoints is not None:
+            canvas = keypoints[image].cpu()[kept]
+            back = letterbox.inverse_points(canvas[:, :, :2])
+            found = replace(found, keypoints=torch.cat((back, canvas[:, :, 2:]), -1))
+        if coeff is not None and output.prototypes is not None:
+            place = coeff.device
+            boxes = rows[kept, :4].to(place)
+            masks = image_masks(coeff[image, kept.to(place)], output.prototypes[image], boxes, letterbox)
+            found = replace(found, masks=masks)
+        yield found
 
 
 def to_predictions(
-    detections: Tensor,
-    letterboxes: Sequence[Letterbox],
-    names: tuple[str, ...],
-    confidence: float = 0.0,
-    extras: Extras | None = None,
+    detections: Tensor, letterboxes: Sequence[Letterbox], names: tuple[str, ...], confidence: float = 0.0
 ) -> list[Predictions]:
     """Return one `Predictions` per image of canvas detections, sorted rows as decoders give them.
 
     Rows (B, k, 6) are upright boxes, rows (B, k, 7) rotated ones. Rows that are padding, score at most
-    ``confidence`` or are not finite are dropped; boxes, and what ``extras`` holds, go through the inverse of
-    the image's letterbox, and upright boxes are clipped to the image.
+    ``confidence`` or are not finite are dropped; boxes go through the inverse of the image's letterbox, and
+    upright ones are clipped to the image.
 
     >>> import torch
     >>> rows = torch.tensor([[[0.0, 140, 320, 500, 0.9, 1], [0, 0, 0, 0, 0, 0]]])
     >>> to_predictions(rows, [Letterbox(1080, 1920, 640, 640)], ("a", "b"))[0].boxes
     tensor([[   0.,    0.,  960., 1080.]])
     """
-    extras = Extras() if extras is None else extras
-    rows_cpu = detections.float().cpu()
-    results = []
-    for image, (rows, letterbox) in enumerate(zip(rows_cpu, letterboxes, strict=True)):
-        score = rows[:, -2]
-        usable = (score > 0) & (score.double() > confidence) & rows.isfinite().all(-1)
-        kept = usable.nonzero()[:, 0]
-        rows = rows[kept]
-        masks = keypoints = rboxes = None
-        if rows.shape[-1] == 7:
-            rboxes = letterbox.inverse_rboxes(rows[:, :5])
-            boxes = rboxes_to_boxes(rboxes)
-        else:
-            boxes = letterbox.inverse_boxes(rows[:, :4])
-        if extras.keypoints is not None:
-            canvas = extras.keypoints[image].float().cpu()[kept]
-            keypoints = canvas.clone()
-            keypoints[..., :2] = letterbox.inverse_points(canvas[..., :2])
-        if extras.coeff is not None and extras.prototypes is not None:
-            device = extras.coeff.device
-            coeff = extras.coeff[image][kept.to(device)]
-            masks = image_masks(coeff, extras.prototypes[image], rows[:, :4].to(device), letterbox)
-        results.append(
-            Predictions(
-                boxes=clip_boxes(boxes, letterbox.height, letterbox.width),
-                scores=rows[:, -2].clone(),
-                labels=rows[:, -1].long(),
-                names=names,
-                image_size=(letterbox.height, letterbox.width),
-                masks=masks,
-                keypoints=keypoints,
-                rboxes=rboxes,
-            )
-        )
-    return results
+    images = zip(detections.float().cpu(), letterboxes, strict=True)
+    return [_on_image(rows[_usable(rows, confidence)], letterbox, names) for rows, letterbox in images]
+
+
+def _usable(rows: Tensor, confidence: float) -> Tensor:
+    """Return the indices of rows that are no padding, finite, and score above ``confidence``."""
+    score = rows[:, -2]
+    return ((score > 0) & (score.double() > confidence) & rows.isfinite().all(-1)).nonzero()[:, 0]
+
+
+def _on_image(rows: Tensor, letterbox: Letterbox, names: tuple[str, ...]) -> Predictions:
+    """Return the boxes, scores and labels of canvas rows (N, 6 or 7)."""
+    rboxes = None
+    if rows.shape[-1] == 7:
+        rboxes = letterbox.inverse_rboxes(rows[:, :5])
+        boxes = rboxes_to_boxes(rboxes)
+    else:
+        boxes = letterbox.inverse_boxes(rows[:, :4])
+    return Predictions(
+        boxes=clip_boxes(boxes, letterbox.height, letterbox.width),
+        scores=rows[:, -2].clone(),
+        labels=rows[:, -1].long(),
+        names=names,
+        image_size=(letterbox.height, letterbox.width),
+        rboxes=rboxes,
+    )

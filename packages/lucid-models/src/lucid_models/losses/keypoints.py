@@ -24,7 +24,7 @@ _OTHER_SIGMA = 0.072
 _MIN_SIGMA = 1e-6
 
 
-class Residuals(NamedTuple):
+class KeypointResiduals(NamedTuple):
     """Keypoint residuals in the frame of the assigned box; 0 where ``counted`` is false."""
 
     x: Tensor
@@ -53,8 +53,10 @@ def oks_sigmas(num_keypoints: int, sigmas: Sequence[float] | None = None) -> Ten
     return torch.tensor(sigmas, dtype=torch.float32)
 
 
-def residuals(points: Tensor, sigma: Tensor, targets: Tensor, boxes: Tensor, counted: Tensor) -> Residuals:
-    """Return the `Residuals` of predicted ``points`` (..., K, 2) against ``targets`` (..., K, 2), pixels.
+def keypoint_residuals(
+    points: Tensor, sigma: Tensor, targets: Tensor, boxes: Tensor, counted: Tensor
+) -> KeypointResiduals:
+    """Return the `KeypointResiduals` of predicted ``points`` (..., K, 2) against ``targets`` (..., K, 2), pixels.
 
     ``sigma`` (..., K, 2) is the raw uncertainty, ``boxes`` (..., 4) the assigned ground truth whose sides (at
     least 1 px) are the unit: sigma is bounded by 1, so the residual must be of that order. ``counted``
@@ -62,17 +64,19 @@ def residuals(points: Tensor, sigma: Tensor, targets: Tensor, boxes: Tensor, cou
 
     >>> points, targets = torch.tensor([[5.0, 5.0]]), torch.tensor([[6.0, 3.0]])
     >>> box, counted = torch.tensor([0.0, 0.0, 10.0, 10.0]), torch.tensor([True])
-    >>> residuals(points, torch.zeros(1, 2), targets, box, counted).x
+    >>> keypoint_residuals(points, torch.zeros(1, 2), targets, box, counted).x
     tensor([[ 0.2000, -0.4000]])
     """
     count = counted[..., None]
     sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=1)[..., None, :]
     apart = torch.where(count, targets, 0.0) - torch.where(count, points, 0.0)
     scale = torch.where(count, sigma, 0.0).sigmoid().clamp(min=_MIN_SIGMA)
-    return Residuals(apart / sides / scale, scale.log().sum(-1), counted)
+    return KeypointResiduals(apart / sides / scale, scale.log().sum(-1), counted)
 
 
-def likelihood_loss(parts: Residuals, log_density: Tensor | None, log_sigma_count: int = 1) -> Tensor:
+def keypoint_likelihood_loss(
+    parts: KeypointResiduals, log_density: Tensor | None, log_sigma_count: int = 1
+) -> Tensor:
     """Return the mean over counted points of the negative log-likelihood, 0-d; it may be negative.
 
     A unit Laplace density of the residual, times the learned one whose ``log_density`` (..., K) is given: RLE;
@@ -80,8 +84,8 @@ def likelihood_loss(parts: Residuals, log_density: Tensor | None, log_sigma_coun
     al., arXiv:2107.11291, equation 8, twice in Jocher et al., arXiv:2606.03748, equation 11. Without a
     counted point it is exactly 0, attached.
 
-    >>> parts = Residuals(torch.tensor([[0.2, -0.4]]), torch.tensor([0.25]).log(), torch.tensor([True]))
-    >>> likelihood_loss(parts, None)
+    >>> parts = KeypointResiduals(torch.tensor([[0.2, -0.4]]), torch.tensor([0.25]).log(), torch.tensor([True]))
+    >>> keypoint_likelihood_loss(parts, None)
     tensor(0.6000)
     """
     value = parts.x.abs().sum(-1) + 2 * math.log(2) + log_sigma_count * parts.log_sigma
@@ -90,13 +94,13 @@ def likelihood_loss(parts: Residuals, log_density: Tensor | None, log_sigma_coun
     return _mean(value, parts.counted)
 
 
-def densities(flow: ResidualFlow, branches: Sequence[Residuals], paired: bool) -> list[Tensor]:
+def densities(flow: ResidualFlow, branches: Sequence[KeypointResiduals], paired: bool) -> list[Tensor]:
     """Return the log density (..., K) of each branch's residuals, in one call of the flow when ``paired``.
 
     One call halves the launches; sums of weight gradients then run in another order, so they agree to
     rounding and not to the bit.
 
-    >>> parts = Residuals(torch.zeros(1, 3, 2), torch.zeros(1, 3), torch.ones(1, 3) > 0)
+    >>> parts = KeypointResiduals(torch.zeros(1, 3, 2), torch.zeros(1, 3), torch.ones(1, 3) > 0)
     >>> [density.shape for density in densities(ResidualFlow(), [parts, parts], paired=True)]
     [torch.Size([1, 3]), torch.Size([1, 3])]
     """

@@ -16,12 +16,12 @@ from lucid_models.heads import PROTOTYPE_STRIDE, BranchOutput, HeadOutput
 from lucid_models.losses.dual import LossResult, mix
 from lucid_models.losses.flow import ResidualFlow
 from lucid_models.losses.keypoints import (
-    Residuals,
+    KeypointResiduals,
     densities,
-    likelihood_loss,
+    keypoint_likelihood_loss,
+    keypoint_residuals,
     oks_loss,
     oks_sigmas,
-    residuals,
     visibility_loss,
 )
 from lucid_models.losses.mask import mask_loss, semantic_loss, semantic_targets
@@ -143,7 +143,7 @@ class KeypointTerms(nn.Module):
         if self.flow is not None:
             density = [*densities(self.flow, [parts for parts, _, _ in rows], self.paired)]
         many, one = (
-            (likelihood_loss(parts, log_density, self.log_sigma_count), oks, visibility)
+            (keypoint_likelihood_loss(parts, log_density, self.log_sigma_count), oks, visibility)
             for (parts, oks, visibility), log_density in zip(rows, density, strict=True)
         )
         names = ("rle", "oks", "visibility")
@@ -153,7 +153,7 @@ class KeypointTerms(nn.Module):
 
     def _branch(
         self, step: Step, branch: BranchOutput, chosen: Positives, keypoints: Tensor
-    ) -> tuple[Residuals, Tensor, Tensor]:
+    ) -> tuple[KeypointResiduals, Tensor, Tensor]:
         """Return one branch's residuals, OKS term and visibility term."""
         raw = rows_at(_predicted(branch.keypoints, "keypoints").float(), chosen.anchor)
         at = step.points[chosen.anchor][..., None, :]
@@ -164,7 +164,7 @@ class KeypointTerms(nn.Module):
         sigma = rows_at(_predicted(branch.keypoint_sigma, "keypoint_sigma").float(), chosen.anchor)
         logits = rows_at(_predicted(branch.keypoint_visibility, "keypoint_visibility").float(), chosen.anchor)
         return (
-            residuals(points, sigma, target[..., :2], boxes, counted),
+            keypoint_residuals(points, sigma, target[..., :2], boxes, counted),
             oks_loss(points, target[..., :2], boxes, counted, self.sigmas),
             visibility_loss(logits, counted, counted.any(-1)),
         )
