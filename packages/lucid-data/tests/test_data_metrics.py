@@ -295,3 +295,8 @@ def test_numbers_written_as_text_are_read_as_readers_read_them():
     document = truth((1, BOX), area="400")
     document["annotations"][0]["bbox"] = [str(v) for v in BOX]
     assert score_coco(document, [found(1, BOX)])["map"] == pytest.approx(1)
+
+
+def test_scored_as_one_class_every_object_counts():
+    report = score_coco(truth((1, BOX), (2, OTHER)), [found(1, BOX)], class_agnostic=True)
+    assert report.per_class["all"].ground_truths == 2

@@ -10,6 +10,7 @@ import copy
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -173,11 +174,9 @@ def _class_names(engine: Any, document: Mapping[str, Any], class_agnostic: bool)
 
 
 def _ground_truth_counts(engine: Any, class_agnostic: bool) -> list[int]:
-    counts: dict[Any, int] = dict.fromkeys(engine.params.catIds, 0)
-    for annotation in engine.cocoGt.dataset["annotations"]:
-        if not annotation.get("iscrowd") and annotation["category_id"] in counts:
-            counts[annotation["category_id"]] += 1
-    return [sum(counts.values())] if class_agnostic else list(counts.values())
+    counts = Counter(a["category_id"] for a in engine.cocoGt.dataset["annotations"] if not a.get("iscrowd"))
+    # the engine forgets its categories when it scores all as one
+    return [counts.total()] if class_agnostic else [counts[category] for category in engine.params.catIds]
 
 
 def _index(engine: Engine, document: Mapping[str, Any]) -> Any:
