@@ -78,7 +78,7 @@ def decode_each(
     >>> [found.boxes.tolist() for found in decode_each(branch, *grid, [Letterbox(32, 32, 32, 32)], ("a",))]
     [[[4.0, 4.0, 12.0, 12.0]]]
     """
-    output = BranchOutput(*(None if value is None else value.detach() for value in output))
+    output = BranchOutput._make(None if value is None else value.detach() for value in output)
     detections, anchors = decoder(output, points, strides, max_detections)
     keypoints = coeff = None
     if output.keypoints is not None:

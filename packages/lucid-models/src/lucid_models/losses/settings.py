@@ -38,7 +38,7 @@ class LossSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type in ("float", float) and not (math.isfinite(value) and value >= 0):
+            if field.type is float and not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"LossSettings.{field.name} must be finite and not negative, got {value}")
         for name, known in (
             ("rotated_form", get_args(RotatedForm)),

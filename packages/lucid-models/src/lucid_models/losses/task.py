@@ -5,6 +5,7 @@ B images, N padded ground truths, A anchor points.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import torch
@@ -51,12 +52,15 @@ def _keypoint_terms(count: int | None, settings: LossSettings, sigmas: Sequence[
     return KeypointTerms(count, settings, sigmas)
 
 
-OBJECTIVES: Mapping[str, Objective] = {
-    "detect": Objective(lambda *_: NoTerms()),
-    "segment": Objective(lambda *_: MaskTerms(), ("mask", "semantic")),
-    "obb": Objective(lambda *_: AngleTerms(), ("angle",)),
-    "pose": Objective(_keypoint_terms, ("rle", "oks", "visibility")),
-}
+OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
+    {
+        "detect": Objective(lambda *_: NoTerms()),
+        "segment": Objective(lambda *_: MaskTerms(), ("mask", "semantic")),
+        "obb": Objective(lambda *_: AngleTerms(), ("angle",)),
+        "pose": Objective(_keypoint_terms, ("rle", "oks", "visibility")),
+    }
+)
+"""What each task adds; read-only."""
 
 
 class TaskLoss(nn.Module):
