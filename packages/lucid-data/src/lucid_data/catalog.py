@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from lucid_data.formats.voc import read_voc
 from lucid_data.formats.write_coco import coco_annotations
 from lucid_data.formats.yolo import read_yolo
 from lucid_data.images import read_image
+from lucid_data.label_store import stored
 from lucid_data.layout import Layout, Source, find_source
 from lucid_data.records import Records
 from lucid_data.targets import Targets
@@ -204,6 +205,7 @@ def open_catalog(
     dota_version: str | None = None,
     keypoint_offset: float = 0.5,
     min_visible: float = 0.0,
+    label_store: str | Path | None = None,
 ) -> Catalog:
     """Return the ``split`` of the data set at ``path`` (a folder, a COCO JSON or a YOLO dataset file).
 
@@ -224,6 +226,8 @@ def open_catalog(
             names as a list of their own.
         keypoint_offset: added to labelled COCO keypoints; half a pixel takes an index to its pixel's centre.
         min_visible: objects of a tile set of which a smaller fraction shows are left out and counted.
+        label_store: a folder, not the data set's, that keeps packed labels. They are parsed once, found again while
+            files, options and readers stay as they were, mapped rather than read, and shared with spawned workers.
 
     Raises FileNotFoundError listing the places tried, ValueError for labels that cannot be understood, with file
     and line or annotation, OSError for an unreadable picture header.
@@ -242,7 +246,8 @@ def open_catalog(
     options = ReadOptions(
         upright, bad_image, classes, strict_labels, dota_version, keypoint_offset, min_visible
     )
-    parsed = _READERS[source.layout](source, needs, options)
+    read = partial(_READERS[source.layout], source, needs, options)
+    parsed = read() if label_store is None else stored(Path(label_store), source, needs, options, read)
     if not keep_difficult:
         parsed = replace(parsed, records=parsed.records.without_difficult())
     if not len(parsed.records):

@@ -7,8 +7,11 @@ instance, so loader workers share the pages and a million images cost memory onc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +93,12 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        known = _TRAVELS.get(self)
+        if known is not None:
+            return known
+        return Records, tuple(getattr(self, field.name) for field in fields(self))
 
     def clamped(self, size: tuple[int, int], rows: slice) -> Floats:
         """Return the (m, 4) boxes of ``rows`` cut to an image of ``size`` (height, width)."""
@@ -181,6 +190,15 @@ class Records:
             tuple(torch.from_numpy(self.points[ends[r] : ends[r + 1]].copy()) for r in range(first, last))
             for first, last in itertools.pairwise(bounds)
         )
+
+
+# the very objects: a subset of one is an object of its own and travels by value
+_TRAVELS: weakref.WeakKeyDictionary[Records, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+
+
+def travels_as(records: Records, load: Callable[[Path], Records], place: Path) -> None:
+    """Let ``records`` be pickled as ``load(place)`` instead of by value."""
+    _TRAVELS[records] = (load, (place,))
 
 
 def _gather(starts: Ints, chosen: Ints) -> tuple[Ints, Ints]:

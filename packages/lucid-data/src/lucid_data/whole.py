@@ -32,9 +32,18 @@ def whole_folder(target: str | Path) -> Iterator[Path]:
                 item.replace(path / item.name)
             part.rmdir()
         else:
-            part.replace(path)
+            _place(part, path)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _place(part: Path, path: Path) -> None:
+    try:
+        part.replace(path)
+    except OSError as error:
+        if path.exists():  # made by another process in the meantime
+            raise FileExistsError(f"{path} already has content; choose an empty folder") from error
         raise
 
 

@@ -37,6 +37,7 @@ class DataConfig(_Section):
 
     path: Path | None = None
     layout: Layout | None = None
+    label_store: Path | None = None
     train_split: str | None = None
     val_split: str | None = None
     image_size: Annotated[int, Field(ge=32, multiple_of=32)] | None = None

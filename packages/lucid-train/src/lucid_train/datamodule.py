@@ -51,7 +51,14 @@ class DetectionDataModule(lightning.LightningDataModule):
     def _open(self, split: str, like: Catalog | None = None) -> Catalog:
         data = self.config.data
         assert data.path is not None
-        return open_catalog(data.path, split, self.config.model.task, layout=data.layout, like=like)
+        return open_catalog(
+            data.path,
+            split,
+            self.config.model.task,
+            layout=data.layout,
+            like=like,
+            label_store=data.label_store,
+        )
 
     @property
     def image_size(self) -> int:
