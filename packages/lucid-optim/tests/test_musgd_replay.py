@@ -4,7 +4,7 @@ import copy
 import gc
 import io
 import pickle
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from lucid_capture import (
     CaptureError,
     CountedCalls,
-    Poison,
     Reason,
     ReplayReport,
     TapeBackend,
@@ -26,7 +25,6 @@ from lucid_capture import (
 from lucid_optim import MuSGD, param_groups
 from lucid_optim import replay as replay_module
 from lucid_optim import updates as updates_module
-from lucid_optim.replay import UpdateCertificate, orthogonalization_region, replayed
 
 SHAPES = ((4, 2, 3, 3), (4, 2, 3, 3), (3, 7), (7, 3), (5,), (2, 2))
 ORTHOGONALIZATION = {"capture_orthogonalization": True}
@@ -463,191 +461,6 @@ def test_a_recording_that_fails_raises_and_leaves_momentum_and_gradients_alone(
     assert all(region.owned_bytes() == 0 for region in run.optimizer.regions)
 
 
-# the two functions by themselves
-
-
-@torch.no_grad()
-def test_results_are_the_callers_memory_and_inputs_are_fresh() -> None:
-    region = orthogonalization_region(TapeBackend(poison=Poison.SENTINEL))
-    region.capacity = 4
-    run = replayed(region)
-    xs = [torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(i)) for i in range(4)]
-    kept = [run.batched(x, 5, "quintic", "direct") for x in xs]
-    for x, result in zip(xs, kept, strict=True):
-        assert same_bytes(result, updates_module.orthogonalize_batch(x, 5, "quintic", "direct"))
-    assert region.counts[Reason.REPLAYED] == 2
-
-
-@torch.no_grad()
-def test_every_part_of_the_key_makes_another_recording() -> None:
-    backend = TapeBackend()
-    region = orthogonalization_region(backend)
-    region.capacity, region.record_after = 20, 0
-    run = replayed(region)
-    square, wide = torch.randn(1, 4, 4), torch.randn(1, 4, 9)
-    variants: list[Callable[[], Tensor]] = [
-        lambda: run.batched(square, 5, "quintic", "direct"),
-        lambda: run.scalar(square[0], 5, "quintic"),
-        lambda: run.batched(wide, 5, "quintic", "direct"),
-        lambda: run.batched(square.double(), 5, "quintic", "direct"),
-        lambda: run.batched(square, 4, "quintic", "direct"),
-        lambda: run.batched(square, 5, "classic", "direct"),
-        lambda: run.batched(square, 5, "quintic", "staged"),
-    ]
-    for count, call in enumerate(variants, start=1):
-        for _ in range(2):
-            call()
-        assert region.counts[Reason.RECORDED] == count
-    torch.set_float32_matmul_precision("high")
-    try:
-        variants[0]()
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert region.counts[Reason.RECORDED] == len(variants) + 1
-    with backend.on_stream(1):
-        variants[0]()
-    assert region.counts[Reason.RECORDED] == len(variants) + 2
-    assert region.retired_by is None
-
-
-@torch.no_grad()
-def test_a_full_cache_runs_new_signatures_natively() -> None:
-    region = orthogonalization_region(TapeBackend())
-    region.record_after = 0
-    run = replayed(region)
-    for side in (3, 4, 5, 3):
-        run.batched(torch.randn(1, side, side), 5, "quintic", "direct")
-    assert region.counts[Reason.RECORDED] == 1
-    assert region.counts[Reason.SIGNATURE] == 2
-    assert region.counts[Reason.REPLAYED] == 1
-
-
-def test_the_cache_holds_as_many_recordings_as_there_are_matrices() -> None:
-    run = Run(**ORTHOGONALIZATION)
-    assert run.optimizer.regions[0].capacity == sum(len(shape) >= 2 for shape in SHAPES)
-
-
-def strided(x: Tensor) -> Tensor:
-    return x.mT.contiguous().mT
-
-
-def offset(x: Tensor) -> Tensor:
-    return torch.stack([x, x])[1]
-
-
-@pytest.mark.parametrize("view", [strided, offset])
-@torch.no_grad()
-def test_views_of_larger_memory_run_natively(view: Callable[[Tensor], Tensor]) -> None:
-    region = orthogonalization_region(TapeBackend())
-    region.record_after = 0
-    x = view(torch.randn(2, 3, 5))
-    assert same_bytes(
-        replayed(region).batched(x, 5, "quintic", "direct"),
-        updates_module.orthogonalize_batch(x, 5, "quintic", "direct"),
-    )
-    assert region.counts[Reason.DECLINED] == 1
-
-
-def test_under_autograd_and_autocast_the_functions_run_natively_and_differentiably() -> None:
-    region = orthogonalization_region(TapeBackend())
-    region.record_after = 0
-    x = torch.randn(1, 3, 5, requires_grad=True)
-    replayed(region).batched(x, 5, "quintic", "direct").sum().backward()
-    assert x.grad is not None
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        replayed(region).batched(x.detach(), 5, "quintic", "direct")
-    assert region.counts[Reason.RECORDED] == 0
-    assert region.counts[Reason.DECLINED] + region.counts[Reason.GRAD_MODE] == 2
-
-
-@torch.no_grad()
-def test_inside_another_recording_the_functions_run_natively() -> None:
-    backend = TapeBackend()
-    region = orthogonalization_region(backend)
-    region.record_after = 0
-    run = replayed(region)
-    backend.record(lambda x: [run.batched(x[0], 2, "quintic", "direct")], [torch.randn(1, 2, 2)], (), False)
-    assert region.counts[Reason.IN_CAPTURE] > 0
-    assert region.counts[Reason.RECORDED] == 0
-
-
-# mutants: what each guard is for
-
-
-def weakened(certificate: Callable[[Any], Mapping[Reason, Hashable]], change: Callable[[Any], Any]) -> Any:
-    def facts(self: UpdateCertificate) -> Mapping[Reason, Hashable]:
-        return change((self, dict(certificate(self))))
-
-    return facts
-
-
-def without(reason: Reason) -> Callable[[Any], Any]:
-    return lambda pair: {r: f for r, f in pair[1].items() if r is not reason}
-
-
-def by_value(pair: Any) -> Any:
-    """Settings compared as numbers: 5 equals 5.0 and 0.0 equals -0.0."""
-    certificate, facts = pair
-    group = certificate._read()[2]
-    return facts | {Reason.CONTRACT: tuple(group[name] for name in replay_module._SCALARS)}
-
-
-@pytest.mark.parametrize(
-    ("change", "events", "options"),
-    [
-        (without(Reason.CONTRACT), [setting("momentum", 0.5), None], {}),
-        (without(Reason.CONTRACT), [setting("weight_decay", 0.5), None], {}),
-        (without(Reason.STORAGE), [with_moved_storage, None], {}),
-        (by_value, [setting("momentum", -0.0), with_zero_gradients], {"momentum": 0.0}),
-    ],
-)
-def test_without_a_fact_of_the_certificate_bytes_differ(
-    change: Any, events: list[Event | None], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(UpdateCertificate, "facts", weakened(UpdateCertificate.facts, change))
-    native, mutant = (follow(Run(**f, **options), None, None, None, *events) for f in ({}, UPDATES))
-    assert not same_bytes(native, mutant)
-
-
-def test_compared_as_numbers_a_fraction_of_a_step_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UpdateCertificate, "facts", weakened(UpdateCertificate.facts, by_value))
-    run = Run(**UPDATES)
-    follow(run, None, None, setting("ns_steps", 5.0), None)
-
-
-def test_with_the_rate_among_the_facts_a_schedule_would_end_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_module, "_SCALARS", (*replay_module._SCALARS, "lr"))
-    run = Run(**UPDATES)
-    follow(run, None, None, *[e for rate in (0.1, 0.2, 0.3) for e in (setting("lr", rate), None)])
-    assert run.counts(Reason.CONTRACT) == 1
-    assert run.counts(Reason.RECORDED) == 2
-
-
-def test_without_the_overlap_check_overlapping_parameters_get_other_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    results = []
-    for mutant in (False, True):
-        if mutant:
-            monkeypatch.setattr("lucid_optim.musgd.independent", lambda tensors: True)
-        flat = torch.arange(24.0)
-        ps = [nn.Parameter(flat[:16].view(4, 4)), nn.Parameter(flat[8:].view(4, 4))]
-        for p in ps:
-            p.grad = torch.ones(4, 4)
-        MuSGD(ps, lr=0.1, weight_decay=0.5).step()
-        results.append(flat)
-    assert not same_bytes(*results)
-
-
-def test_without_context_in_the_key_another_precision_would_find_no_recording(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(replay_module, "_context", lambda region: "")
-    run = Run(**ORTHOGONALIZATION)
-    follow(run, None, None, at_another_precision, at_another_precision)
-    assert run.counts(Reason.PRECISION) > 0
-
-
 def test_named_groups_and_a_module_train_the_same_with_every_capture_on() -> None:
     results = []
     for options in ({}, {"backend": TapeBackend(), **UPDATES, **ORTHOGONALIZATION}):
@@ -664,3 +477,8 @@ def test_named_groups_and_a_module_train_the_same_with_every_capture_on() -> Non
         results.append([net.state_dict(), optimizer.state_dict()["state"]])
     comparison = same_bytes(*results)
     assert comparison, str(comparison)
+
+
+def test_the_cache_holds_as_many_recordings_as_there_are_matrices() -> None:
+    run = Run(**ORTHOGONALIZATION)
+    assert run.optimizer.regions[0].capacity == sum(len(shape) >= 2 for shape in SHAPES)
