@@ -17,8 +17,8 @@ hypothesis.settings.load_profile("lucid")
 
 @pytest.fixture(scope="session", autouse=True)
 def little_garbage() -> Iterator[None]:
-    """Recording collects garbage: keep what importing torch and its dispatch modes made out of that."""
-    TapeBackend().record(lambda tensors: (tensors[0] + 1,), [torch.zeros(1)], (), differentiable=False)
+    """Recording collects garbage: keep out of that what torch makes when the first optimizer is built."""
+    torch.optim.SGD([torch.zeros(1)])
     gc.collect()
     gc.freeze()
     yield

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lucid_capture.backend import CaptureError
 
@@ -30,6 +31,14 @@ DYNAMIC_SHAPES = frozenset(
 )
 INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 HOST_METHODS = ("numpy", "tolist", "__array__")
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that no compiler has to skip: torch would import its compiler to arrange for that."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 def has_dynamic_shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lucid_capture._rules import (
     HOST_READS,
+    Operators,
     address,
     has_dynamic_shape,
     has_mask_index,
@@ -159,7 +159,7 @@ class _Notes:
         return method
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operators(Operators):
     """Looks at every operator, those of a backward pass included."""
 
     def __init__(

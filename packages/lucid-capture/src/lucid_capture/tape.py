@@ -16,9 +16,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from lucid_capture._rules import address, host_methods, refuse_host_method, refuse_illegal, tensors_in
+from lucid_capture._rules import (
+    Operators,
+    address,
+    host_methods,
+    refuse_host_method,
+    refuse_illegal,
+    tensors_in,
+)
 from lucid_capture.backend import (
     BackendStats,
     CaptureError,
@@ -48,7 +54,7 @@ class _Entry:
     results: list[Tensor]
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(Operators):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.entries: list[_Entry] = []
@@ -76,7 +82,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-class _Delayed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Delayed(Operators):
     """Notes the values that work leaves in tensors it did not make, and those they had before."""
 
     def __init__(self) -> None:
