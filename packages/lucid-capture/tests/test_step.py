@@ -15,6 +15,7 @@ from lucid_capture import (
     Outcome,
     Reason,
     ReplayWarning,
+    State,
     TapeBackend,
     same_bytes,
 )
@@ -121,6 +122,67 @@ def quick(make_net: MakeNet) -> Callable[..., tuple[GraphedStep, nn.Module]]:
         return GraphedStep(net, objective(net), optimizer(list(net.parameters()), 0.1), **options), net
 
     return make
+
+
+def test_autocast_inside_the_loss_gives_the_bytes_of_the_plain_loop(toy: Any, make_net: MakeNet) -> None:
+    runs = []
+    for graphed in (False, True):
+        net = make_net()
+        optimizer = OPTIMIZERS["adam"](net.parameters(), torch.tensor(0.01))
+
+        def loss(image: Tensor, net: nn.Module = net) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                outputs = net(image)
+            return toy.scalar({k: v.float() for k, v in outputs.items()})
+
+        step = GraphedStep(net, loss, optimizer, backend=TapeBackend()) if graphed else None
+        torch.default_generator.manual_seed(2)
+        for i in range(4):
+            if step is not None:
+                step(toy.images(i))
+                continue
+            optimizer.zero_grad()
+            loss(toy.images(i)).backward()
+            optimizer.step()
+        runs.append((net.state_dict(), [p.grad for p in net.parameters()]))
+    result = same_bytes(*runs)
+    assert result, str(result)
+
+
+def test_a_partial_batch_is_native_and_the_recording_stays(toy: Any, quick: Make) -> None:
+    step, _ = quick()
+    for i in range(3):
+        step(toy.images(i))
+    step(toy.images(3, batch=1))
+    step(toy.images(4))
+    assert step.region.counts[Reason.SIGNATURE] == 1
+    assert step.region.counts[Reason.REPLAYED] == 2
+
+
+def test_gradients_shown_are_those_the_step_computed(make_net: MakeNet, toy: Any) -> None:
+    net = make_net()
+    optimizer = OPTIMIZERS["sgd"](net.parameters(), 0.1)
+
+    def loss(image: Tensor) -> Tensor:
+        outputs = net(image)
+        return outputs["main"].sum() if len(image) == 1 else toy.scalar(outputs)
+
+    step = GraphedStep(net, loss, optimizer, backend=TapeBackend())
+    shown = []
+    for batch in (2, 2, 1, 2):
+        step(toy.images(0, batch))
+        shown.append(net.side.weight.grad is not None)
+    assert shown == [True, True, False, True]
+    assert step.region.counts[Reason.REPLAYED] == 1
+
+
+def test_a_copy_has_its_own_model_and_no_recording(toy: Any, quick: Make) -> None:
+    step, net = quick()
+    for i in range(3):
+        step(toy.images(i))
+    twin = copy.deepcopy(step)
+    assert twin.model is not net
+    assert (twin.region.state, twin.region.owned_bytes()) == (State.IDLE, 0)
 
 
 def test_it_replays_after_one_native_and_one_recording_step(toy: Any, quick: Make) -> None:

@@ -16,7 +16,7 @@ from lucid_capture.reason import Outcome, Reason
 from lucid_capture.region import GuardedRegion
 from lucid_capture.report import ReplayReport
 from lucid_capture.scalars import HostScalars
-from lucid_capture.signature import scalar_bits
+from lucid_capture.signature import Signature, scalar_bits, signature
 from lucid_capture.snapshot import host_numbers, named_tensors
 
 _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -81,7 +81,8 @@ class GraphedStep:
         self._clips = clip_norm is not None
         self._rates = [_rate(group["lr"], device) for group in optimizer.param_groups]
         self._gradients: dict[int, Tensor] = {}
-        self._reached: tuple[int, ...] = ()
+        self._reached: dict[Signature, tuple[int, ...]] = {}
+        self._current: Signature | None = None
         self.ema: dict[str, Tensor] = (
             {} if ema_decay is None else {n: t.detach().clone() for n, t in _averaged(model).items()}
         )
@@ -101,11 +102,11 @@ class GraphedStep:
     def __call__(self, *batch: Any) -> Any:
         """Take one step and return what ``loss`` returns, without gradients."""
         self._sync_rates()
+        self._current = key = signature(batch)
         # the step differentiates inside; nothing differentiates through it
         with torch.no_grad():
             result = self.region(*batch)
-        for index, parameter in enumerate(self._parameters):
-            parameter.grad = self._gradients[index] if index in self._reached else None
+        self._attach(self._reached[key])
         return result
 
     def state(self) -> dict[str, Any]:
@@ -138,14 +139,14 @@ class GraphedStep:
             targets = [self._parameters[i] for i in wanted]
             found = torch.autograd.grad(leaves[0], targets, allow_unused=True)
         with torch.no_grad():
-            self._own({i: g for i, g in zip(wanted, found, strict=True) if g is not None})
+            reached = self._own({i: g for i, g in zip(wanted, found, strict=True) if g is not None})
             if self._clips:
-                self._clip([self._gradients[i] for i in self._reached])
+                self._clip([self._gradients[i] for i in reached])
             self._update()
             self._average()
         return unflatten(structure, [leaf.detach() for leaf in leaves])
 
-    def _own(self, found: Mapping[int, Tensor]) -> None:
+    def _own(self, found: Mapping[int, Tensor]) -> tuple[int, ...]:
         """Move gradients into memory of their own, one launch per dtype, and hang them on the parameters."""
         for index in found:
             if index not in self._gradients:
@@ -154,9 +155,17 @@ class GraphedStep:
         for indices in by_dtype([found[i] for i in order]):
             chosen = [order[i] for i in indices]
             torch._foreach_copy_([self._gradients[i] for i in chosen], [found[i] for i in chosen])
-        self._reached = order
+        if self._current is not None:
+            self._reached[self._current] = order
+        self._attach(order)
+        return order
+
+    def _attach(self, reached: tuple[int, ...]) -> None:
+        """Let the parameters that a step reached show their gradients, and the others none."""
+        shown = {index: self._gradients[index] for index in reached}
         for index, parameter in enumerate(self._parameters):
-            parameter.grad = self._gradients[index] if index in found else None
+            if parameter.grad is not shown.get(index):
+                parameter.grad = shown.get(index)
 
     def _clip(self, gradients: list[Tensor]) -> None:
         total = torch.nn.utils.get_total_norm(gradients)
