@@ -24,8 +24,17 @@ def inside_boxes(boxes: Tensor, height: int, width: int) -> Tensor:
     >>> inside_boxes(torch.tensor([1.0, 0.0, 2.5, 1.0]), 1, 4)
     tensor([[False,  True, False, False]])
     """
-    x1, y1, x2, y2 = boxes[..., None].unbind(-2)
     x = torch.arange(width, device=boxes.device) + 0.5
     y = torch.arange(height, device=boxes.device) + 0.5
+    return inside_at(boxes, x, y)
+
+
+def inside_at(boxes: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return (..., h, w) bool: the centre (x, y) lies in the box (..., 4), for ``x`` (w,) and ``y`` (h,).
+
+    >>> inside_at(torch.tensor([1.0, 0.0, 2.5, 1.0]), torch.tensor([0.5, 1.5]), torch.tensor([0.5]))
+    tensor([[False,  True]])
+    """
+    x1, y1, x2, y2 = boxes[..., None].unbind(-2)
     columns, rows = (x1 <= x) & (x < x2), (y1 <= y) & (y < y2)
     return rows[..., :, None] & columns[..., None, :]
