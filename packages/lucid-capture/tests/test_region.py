@@ -1,4 +1,5 @@
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -7,9 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from lucid_capture import (
+    CaptureError,
     CountedCalls,
+    GradientNorm,
     GuardedRegion,
+    ModuleCertificate,
     Reason,
+    ReplayWarning,
     TapeBackend,
     count_launches,
     same_bytes,
@@ -140,3 +145,87 @@ def test_autocast_is_frozen_into_the_recording_and_its_parameters_are_not(
     result = same_bytes(expected, actual)
     assert result, str(result)
     assert region.counts[Reason.REPLAYED] == 2
+
+
+def test_regions_that_share_a_back_end_train_together_with_validation_in_between(
+    toy: Any, make_net: MakeNet
+) -> None:
+    def train(replay: bool) -> list[Any]:
+        nets = [make_net(), make_net()]
+        backend = TapeBackend() if replay else None
+        options: dict[str, Any] = {"backend": backend, "differentiable": True}
+        calls = [
+            GuardedRegion(f"net{i}", net, certificate=ModuleCertificate(net), **options)
+            for i, net in enumerate(nets)
+        ]
+        weigh = GuardedRegion("weigh", lambda a, b: (a * b).tanh(), **options)
+        clipper = GradientNorm(backend=backend)
+        parameters = [p for net in nets for p in net.parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        torch.default_generator.manual_seed(0)
+        seen: list[Any] = []
+        for step in range(6):
+            first, second = (call(toy.images(step)) for call in calls)
+            loss = weigh(first["main"], second["main"]).mean() + first["side"].mean() + second["side"].mean()
+            optimizer.zero_grad()
+            loss.backward()
+            seen.append((loss.detach(), clipper.clip_(parameters, 0.1)))
+            optimizer.step()
+            if step == 3:
+                for call, net in zip(calls, nets, strict=True):
+                    net.eval()
+                    with torch.no_grad():
+                        seen.append(call(toy.images(50))["main"])
+                    net.train()
+        if replay:
+            assert all(r.counts[Reason.REPLAYED] == 4 for r in (*calls, weigh, clipper.region))
+        return [*seen, *(net.state_dict() for net in nets)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReplayWarning)
+        result = same_bytes(train(False), train(True))
+    assert result, str(result)
+
+
+def test_work_that_writes_its_argument_is_refused() -> None:
+    region = GuardedRegion("f", lambda a, b: b.add_(a), backend=TapeBackend(), record_after=0)
+    with pytest.raises(CaptureError, match="tensor 1 of its arguments"):
+        region(torch.ones(1), torch.ones(1))
+
+
+def test_a_pure_region_around_trainable_modules_keeps_their_gradients() -> None:
+    net = nn.Linear(2, 1)
+    region = GuardedRegion(
+        "net", net, backend=TapeBackend(), certificate=ModuleCertificate(net), record_after=0
+    )
+    assert region(torch.ones(1, 2)).requires_grad
+    with torch.no_grad():
+        region(torch.ones(1, 2))
+    assert region.counts == {Reason.GRAD_MODE: 1, Reason.RECORDED: 1}
+
+
+def test_a_backward_pass_outlives_the_recording_it_needs(toy: Any, make_net: MakeNet) -> None:
+    native, net = make_net(), make_net()
+    region = GuardedRegion(
+        "net",
+        net,
+        backend=TapeBackend(),
+        certificate=ModuleCertificate(net),
+        differentiable=True,
+        record_after=0,
+    )
+    for call, owner in ((native, native), (region, net)):
+        torch.default_generator.manual_seed(0)
+        loss = toy.scalar(call(toy.images(0)))
+        if call is region:
+            region.close()
+        loss.backward()
+        assert owner.conv.weight.grad is not None
+    assert same_bytes([p.grad for p in native.parameters()], [p.grad for p in net.parameters()])
+
+
+def test_growth_replaces_only_what_it_covers() -> None:
+    region = GuardedRegion("f", lambda x: x * 2, backend=TapeBackend(), record_after=0, growth=True)
+    for shape in ((2, 4), (4, 4), (2, 4), (3, 8), (5, 4)):
+        region(torch.ones(shape))
+    assert region.counts == {Reason.RECORDED: 3, Reason.SIGNATURE: 2}

@@ -169,3 +169,75 @@ def test_tensors_it_cannot_record_are_refused_with_a_reason() -> None:
     assert backend.refusal([torch.ones(1)]) is None
     assert "meta" in str(backend.refusal([torch.ones(1, device="meta")]))
     assert "sparse" in str(backend.refusal([torch.eye(2).to_sparse()]))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "poison", "expected"),
+    [
+        (torch.int64, Poison.SENTINEL, torch.iinfo(torch.int64).min),
+        (torch.int64, Poison.NAN, torch.iinfo(torch.int64).min),
+        (torch.int64, Poison.OFF, 3),
+        (torch.bool, Poison.SENTINEL, False),
+        (torch.bool, Poison.OFF, True),
+        (torch.float16, Poison.SENTINEL, torch.finfo(torch.float16).max),
+    ],
+)
+def test_results_of_every_kind_are_poisoned_before_the_next_launch(
+    dtype: torch.dtype, poison: Poison, expected: float
+) -> None:
+    backend = TapeBackend(poison, warmup=0, fail_at="replay")
+    recording = backend.record(lambda ts: ((ts[0] + 3).to(dtype),), [torch.zeros(1)], (), False)
+    assert recording.outputs[0].item() == torch.tensor(3).to(dtype).item()
+    # the failure comes after the poison and before the work
+    with pytest.raises(CaptureError, match="replay"):
+        recording.launch_forward()
+    assert recording.outputs[0].item() == expected
+
+
+def test_memory_that_something_still_refers_to_survives_a_reset() -> None:
+    recording = record(lambda t: t * t, torch.full((2,), 3.0, requires_grad=True))
+    recording.launch_forward()
+    recording.output_grads[0].fill_(1.0)
+    recording.launch_backward()
+    stolen = recording.input_grads[0].detach()
+    recording.reset()
+    assert stolen.tolist() == [6.0, 6.0]
+
+
+def test_what_a_queued_warm_up_writes_lands_when_it_is_waited_for() -> None:
+    counter = torch.zeros(1)
+
+    def work(tensors: list[Tensor]) -> tuple[Tensor]:
+        counter.add_(1)
+        return (tensors[0] * 2,)
+
+    backend = TapeBackend(warmup=2, queued=True, fail_at="forward")
+    with pytest.raises(CaptureError):
+        backend.record(work, [torch.ones(1)], (), differentiable=False)
+    assert counter.item() == 1.0  # the recorded run's own write
+    backend.synchronize()
+    assert counter.item() == 1.0  # overwritten by what the warm-up left
+    counter.fill_(7.0)
+    backend.synchronize()
+    assert counter.item() == 7.0
+
+
+def test_a_launch_from_another_stream_raises() -> None:
+    backend = TapeBackend(warmup=0)
+    recording = backend.record(lambda ts: (ts[0] + 1,), [torch.ones(1)], (), differentiable=False)
+    with backend.on_stream("side"), pytest.raises(CaptureError, match=r"stream 0.*'side'"):
+        recording.launch_forward()
+    recording.launch_forward()
+    assert recording.outputs[0].item() == 2.0
+
+
+def test_a_generator_of_its_own_goes_on_drawing() -> None:
+    own, twin = torch.Generator().manual_seed(4), torch.Generator().manual_seed(4)
+    backend = TapeBackend(warmup=0, generators=(own,))
+    recording = backend.record(
+        lambda ts: (ts[0] + torch.rand(2, generator=own),), [torch.zeros(2)], (), differentiable=False
+    )
+    torch.rand(2, generator=twin)
+    for _ in range(2):
+        recording.launch_forward()
+        assert torch.equal(recording.outputs[0], torch.rand(2, generator=twin))
