@@ -158,6 +158,17 @@ def test_red_stays_red(tmp_path: Path) -> None:
     assert torch.equal(as_image(red.permute(1, 2, 0).numpy(), 0), red)
 
 
+def test_arrays_may_be_reversed_read_only_or_another_librarys() -> None:
+    bgr = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    expected = torch.from_numpy(bgr[..., ::-1].copy()).permute(2, 0, 1)
+    assert torch.equal(as_image(bgr[..., ::-1], 0), expected)
+    fixed = bgr[..., ::-1].copy()
+    fixed.flags.writeable = False
+    assert torch.equal(as_image(fixed, 0), expected)
+    picture = SimpleNamespace(__array_interface__=fixed.__array_interface__)
+    assert torch.equal(as_image(picture, 0), expected)
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [(b"", "file is empty"), (b"GIF nonsense", "cannot read"), (None, "No such file")]
 )

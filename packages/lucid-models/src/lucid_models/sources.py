@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 from torchvision.io import ImageReadMode, decode_image
@@ -61,10 +62,11 @@ def expand(sources: Any) -> list[Any]:
 
 
 def as_image(source: Any, position: int) -> Tensor:
-    """Return uint8 (3, H, W) RGB of a tensor of that form, an array uint8 (H, W, 3), or a picture file.
+    """Return uint8 (3, H, W) RGB of a tensor of that form, an array uint8 (H, W, 3) or a file.
 
-    Raises TypeError for another kind or dtype, ValueError for another shape, both with the ``position`` in
-    the list, and OSError naming the path of a file that cannot be read.
+    Arrays are numpy's and what it can read, such as pillow's images. Raises TypeError for another kind or
+    dtype and ValueError for another shape, both with the ``position`` in the list, and OSError naming the
+    path of a file that cannot be read.
 
     >>> as_image(torch.zeros(3, 4, 5, dtype=torch.uint8), 0).shape
     torch.Size([3, 4, 5])
@@ -74,7 +76,8 @@ def as_image(source: Any, position: int) -> Tensor:
     if isinstance(source, Tensor):
         image, form = source, "(3, H, W)"
     elif _is_array(source):
-        image, form = torch.as_tensor(source), "(H, W, 3)"
+        # a copy: reversed channels and read-only memory have no tensor of their own
+        image, form = torch.from_numpy(numpy.array(source)), "(H, W, 3)"
     else:
         raise TypeError(f"image {position} must be a tensor, an array or a path, got {type(source).__name__}")
     if image.dtype != torch.uint8:
