@@ -75,7 +75,20 @@ def test_eval_json_is_the_report(lucid, scenes, trained):
         "eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--limit", 2, "--json"
     )
     assert status == 0
-    assert json.loads(out)["images"] == 2
+    report = json.loads(out)
+    assert report["images"] == 2
+    state = {name: report["info"][name] for name in ("epoch", "global_step", "ema", "ema_updates")}
+    # ten images in batches of five: two steps of the only epoch
+    assert state == {"epoch": 1, "global_step": 2, "ema": True, "ema_updates": 2}
+
+
+def test_eval_on_rectangular_canvases_scores_every_image(lucid, scenes, trained):
+    last = trained / "checkpoints" / "last.ckpt"
+    words = ("eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--json")
+    square, rect = (json.loads(lucid(*words, *more)[1]) for more in ((), ("--rect",)))
+    assert (square["info"]["rect"], rect["info"]["rect"]) == (False, True)
+    # square pictures have square canvases
+    assert rect["report"] == square["report"]
 
 
 def test_predict_writes_json_and_drawn_images(lucid, scenes, trained):

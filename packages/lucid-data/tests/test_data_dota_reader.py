@@ -193,3 +193,18 @@ def test_labels_of_another_size_are_told(shared_data):
     assert "3 of 4" in codes["dota-does-not-fit"].message
     assert codes["dota-orphan-label"].file.endswith("1024.txt")
     assert "dota-self-crossing" in codes
+
+
+def test_the_smallest_rectangle_around_four_points_can_be_asked_for(tmp_path, picture):
+    picture(tmp_path / "train" / "images" / "a.png", 60, 60)
+    (tmp_path / "train" / "labelTxt").mkdir()
+    (tmp_path / "train" / "labelTxt" / "a.txt").write_text("0 0 10 0 8 4 0 4 ship 0\n")
+    mean, least = (
+        open_catalog(tmp_path, "train", "obb", rbox_fit=fit).targets(0).rboxes[0].tolist()
+        for fit in ("mean", "minarea")
+    )
+    # a right-angled trapezium: 10 x 4 encloses it
+    assert least == pytest.approx([5, 2, 10, 4, 0], abs=1e-5)
+    assert mean[0] == pytest.approx(4.5)
+    with pytest.raises(ValueError, match="rbox_fit must be one of mean, minarea"):
+        open_catalog(tmp_path, "train", "obb", rbox_fit="least")

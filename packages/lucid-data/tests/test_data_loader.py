@@ -181,3 +181,20 @@ def test_worker_counts_are_sane_and_checked(catalog, monkeypatch):
     monkeypatch.setattr("lucid_data.workers.memory_limit", lambda *_: 1)
     with pytest.warns(UserWarning, match="8 workers .* using 1"):
         assert loader(catalog, 8)._loader.num_workers == 1
+
+
+def test_rectangular_evaluation_takes_the_smallest_canvas_and_leaves_no_picture_out(tmp_path, picture):
+    sizes = {"a": (427, 640), "b": (640, 427), "c": (100, 640), "d": (427, 640), "e": (640, 640)}
+    for name, (height, width) in sizes.items():
+        picture(tmp_path / "images" / "train" / f"{name}.png", height, width)
+    (tmp_path / "data.yaml").write_text("train: images/train\nnames: [x]\n")
+    pipeline = EvalPipeline(open_catalog(tmp_path), 320, rect=True)
+    # 427 x 640 becomes 214 x 320, which 224 x 320 holds
+    wanted = [(224, 320), (320, 224), (64, 320), (224, 320), (320, 320)]
+    assert [pipeline.canvas(i) for i in range(5)] == wanted
+    seen = {}
+    for batch in eval_loader(pipeline, 4, workers=0):
+        for index in batch.indices.tolist():
+            seen[index] = tuple(batch.images.shape[-2:])
+    assert [seen[i] for i in range(5)] == wanted
+    assert len(seen) == 5

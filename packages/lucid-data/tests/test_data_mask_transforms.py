@@ -315,3 +315,10 @@ def test_a_batch_has_masks_for_all_samples_or_none():
     with pytest.raises(ValueError, match="1 of 2 samples have masks"):
         collate([some, Sample(grey, Targets.empty(), 1, (32, 32))])
     assert collate([some, some]).masks.shape == (2, 0, 8, 8)
+
+
+def test_masks_of_a_rectangular_canvas_are_those_of_the_square_one_cut(tmp_path):
+    root = synthetic.write_coco(tmp_path, splits={"train": 2}, size=96, task="segment")
+    targets = open_catalog(root, "train", "segment").targets(1)
+    assert torch.equal(grid_masks(targets, 96, 128)[:, :, :24], grid_masks(targets, 96))
+    assert not grid_masks(targets, 96, 128)[:, :, 24:].any()

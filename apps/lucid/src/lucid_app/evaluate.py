@@ -19,6 +19,9 @@ def evaluate(
     limit: Annotated[int, typer.Option(help="Score this many images; 0 for all.")] = 0,
     batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
+    rect: Annotated[
+        bool, typer.Option("--rect", help="Canvases as small as pictures allow, not square.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Loader processes.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,
@@ -59,6 +62,7 @@ def evaluate(
             image_size=image_size,
             device=device,
             workers=workers,
+            rect=rect,
             predictions=save_predictions,
             observer=observe,
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from lucid_data.images import read_image
 from lucid_data.label_store import stored
 from lucid_data.layout import Layout, Source, find_source
 from lucid_data.records import Records
+from lucid_data.records_builder import RboxFit
 from lucid_data.targets import Targets
 from lucid_data.tasks import TASK_NEEDS, Task, TaskNeeds, as_task
 
@@ -205,6 +206,7 @@ def open_catalog(
     dota_version: str | None = None,
     keypoint_offset: float = 0.5,
     min_visible: float = 0.0,
+    rbox_fit: RboxFit = "mean",
     label_store: str | Path | None = None,
 ) -> Catalog:
     """Return the ``split`` of the data set at ``path`` (a folder, a COCO JSON or a YOLO dataset file).
@@ -226,6 +228,8 @@ def open_catalog(
             names as a list of their own.
         keypoint_offset: added to labelled COCO keypoints; half a pixel takes an index to its pixel's centre.
         min_visible: objects of a tile set of which a smaller fraction shows are left out and counted.
+        rbox_fit: how oriented boxes are fitted to four points: ``mean`` forgives one bad corner, ``minarea`` is the
+            smallest rectangle around them.
         label_store: a folder, not the data set's, that keeps packed labels. They are parsed once, found again while
             files, options and readers stay as they were, mapped rather than read, and shared with spawned workers.
 
@@ -238,13 +242,15 @@ def open_catalog(
         needs = replace(needs, outlines=True)
     if bad_image not in ("raise", "skip"):
         raise ValueError(f"bad_image must be 'raise' or 'skip', got {bad_image!r}")
+    if rbox_fit not in get_args(RboxFit):
+        raise ValueError(f"rbox_fit must be one of {', '.join(get_args(RboxFit))}, got {rbox_fit!r}")
     if not min_side >= 1e-3:
         raise ValueError(f"min_side must be at least 0.001 px, got {min_side!r}")
     source = find_source(path, split, layout=layout, keypoints=needs.keypoints, rboxes=needs.rboxes)
     upright = _EXIF[source.layout] if exif is None else exif
     classes = Classes(like.class_names, like.category_ids) if like is not None else None
     options = ReadOptions(
-        upright, bad_image, classes, strict_labels, dota_version, keypoint_offset, min_visible
+        upright, bad_image, classes, strict_labels, dota_version, keypoint_offset, min_visible, rbox_fit
     )
     read = partial(_READERS[source.layout], source, needs, options)
     parsed = read() if label_store is None else stored(Path(label_store), source, needs, options, read)

@@ -182,10 +182,24 @@ def train_loader(
 
 
 def eval_loader(pipeline: EvalPipeline, batch_size: int, *, workers: int | None = None) -> EvalLoader:
-    """Return a loader of evaluation ``Batch``es in index order, none left out."""
+    """Return a loader of evaluation ``Batch``es, none left out: in index order, or canvas by canvas with ``rect``."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if pipeline.rect:
+        batches = _by_canvas(pipeline, batch_size)
+        return _loader(
+            _EvalSamples(pipeline), workers, batch_size, pipeline.image_size, batch_sampler=batches
+        )
     return _loader(_EvalSamples(pipeline), workers, batch_size, pipeline.image_size, batch_size=batch_size)
+
+
+def _by_canvas(pipeline: EvalPipeline, batch_size: int) -> list[list[int]]:
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index in range(len(pipeline)):
+        groups.setdefault(pipeline.canvas(index), []).append(index)
+    return [
+        group[at : at + batch_size] for group in groups.values() for at in range(0, len(group), batch_size)
+    ]
 
 
 def _loader(

@@ -304,24 +304,38 @@ class EvalPipeline:
     """Makes evaluation samples: ``pipeline(index) -> Sample``, a letterbox and nothing else.
 
     Labels are in canvas pixels, unclipped; the grey border and the single antialiased resize are the predictor's.
+    With ``rect`` the canvas is the smallest multiple of 32 that holds the resized picture, for fewer grey pixels.
     Raises ValueError for an image size that is not a positive multiple of 32.
     """
 
-    def __init__(self, catalog: Catalog, image_size: int) -> None:
+    def __init__(self, catalog: Catalog, image_size: int, *, rect: bool = False) -> None:
         check_image_size(image_size)
         self.catalog = catalog
         self.image_size = image_size
+        self.rect = rect
 
     def __len__(self) -> int:
         return len(self.catalog)
+
+    def canvas(self, index: int) -> tuple[int, int]:
+        """Return height and width of the canvas of picture ``index``, by its stated size."""
+        if not self.rect:
+            return self.image_size, self.image_size
+        height, width = self.catalog.sizes[index].tolist()
+        box = Letterbox(height, width, self.image_size, self.image_size)
+        return -(-box.new_height // STRIDE) * STRIDE, -(-box.new_width // STRIDE) * STRIDE
 
     def __call__(self, index: int) -> Sample:
         """Return the letterboxed picture ``index``."""
         image, targets, used = self.catalog.sample(index)
         height, width = image.shape[1:]
-        box = Letterbox(height, width, self.image_size, self.image_size)
+        box = Letterbox(height, width, *self.canvas(index))
         moved = letterbox_targets(targets, box)
-        masks = grid_masks(moved, self.image_size) if TASK_NEEDS[self.catalog.task].masks else None
+        masks = (
+            grid_masks(moved, box.canvas_height, box.canvas_width)
+            if TASK_NEEDS[self.catalog.task].masks
+            else None
+        )
         return Sample(letterbox_image(image, box), moved, used, (height, width), masks)
 
 

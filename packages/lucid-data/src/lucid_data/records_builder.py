@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import torch
 
 from lucid_data.records import Ints, Records, Strings
 from lucid_geometry import polygons_to_rboxes
+
+RboxFit = Literal["mean", "minarea"]
 
 _NO_KEYPOINTS = np.zeros((0, 0, 3), np.float32)
 
@@ -22,7 +25,10 @@ class RecordsBuilder:
     Labels may arrive in any order of their images; those of one image keep their order.
     """
 
-    def __init__(self, *, outlines: bool = False, keypoints: int = 0, rboxes: bool = False) -> None:
+    def __init__(
+        self, *, outlines: bool = False, keypoints: int = 0, rboxes: bool = False, fit: RboxFit = "mean"
+    ) -> None:
+        self._fit = fit
         self._outlines, self._keypoint_count, self._rboxes = outlines, keypoints, rboxes
         self._names: list[str] = []
         self._ids: list[int | str] = []
@@ -93,7 +99,7 @@ class RecordsBuilder:
         rboxes = np.zeros((0, 5), np.float32)
         if self._rboxes and len(self._quads):
             quads = torch.from_numpy(np.array(self._quads, np.float64).reshape(-1, 4, 2))
-            rboxes = polygons_to_rboxes(quads).numpy().astype(np.float32)
+            rboxes = polygons_to_rboxes(quads, self._fit).numpy().astype(np.float32)
         rows, starts = _by_image(self._owner, len(self._names))
         crowd_rows, crowd_starts = _by_image(self._crowd_owner, len(self._names))
         records = Records(

@@ -31,6 +31,7 @@ def evaluate(
     image_size: int | None = None,
     device: str = "auto",
     workers: int | None = None,
+    rect: bool = False,
     predictions: str | Path | None = None,
     observer: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def evaluate(
         batch: images per step; ``None`` takes the task's.
         image_size: canvas side; ``None`` takes the checkpoint's.
         workers: loader processes; ``None`` chooses.
+        rect: canvases as small as the pictures allow instead of square ones; fewer grey pixels, other numbers.
         device: ``cpu``, ``cuda``, ``mps``, or ``auto`` for the best one here.
         predictions: write the COCO results that were scored to this file (one per path: ``-nms`` is appended).
         observer: called with images done and images in all.
@@ -71,7 +73,7 @@ def evaluate(
     if limit:
         catalog = catalog.subset(range(min(limit, len(catalog))))
     loader = eval_loader(
-        EvalPipeline(catalog, canvas), batch or task_row(header.task).eval_batch, workers=workers
+        EvalPipeline(catalog, canvas, rect=rect), batch or task_row(header.task).eval_batch, workers=workers
     )
     collectors = {name: ResultCollector(catalog) for name in (("e2e", "nms") if path == "both" else (path,))}
     started, done = time.perf_counter(), 0
@@ -94,12 +96,15 @@ def evaluate(
     return {
         "info": {
             "checkpoint": str(checkpoint),
+            **training_state(checkpoint),
             "task": header.task,
             "size": header.size,
             "image_size": canvas,
+            "rect": rect,
             "data": str(data),
             "split": catalog.split,
             "device": device,
+            "eval_backend": "pycocotools",
             "versions": {
                 name: version(name) for name in ("torch", "torchvision", "pycocotools", "lucid-train")
             },
@@ -108,6 +113,22 @@ def evaluate(
         "images": len(catalog),
         "seconds": round(time.perf_counter() - started, 1),
         "report": {name: collector.score() for name, collector in collectors.items()},
+    }
+
+
+def training_state(checkpoint: str | Path) -> dict[str, Any]:
+    """Return where in training a checkpoint was written and whether its weights are the average; None is unknown.
+
+    Keys ``epoch`` (finished ones), ``global_step``, ``ema`` and ``ema_updates``.
+    """
+    stored = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+    average = stored.get("callbacks", {}).get("EmaCallback") or {}
+    epoch = stored.get("epoch")
+    return {
+        "epoch": None if epoch is None else epoch + 1,
+        "global_step": stored.get("global_step"),
+        "ema": "shadow" in average if "callbacks" in stored else None,
+        "ema_updates": average.get("num_updates"),
     }
 
 

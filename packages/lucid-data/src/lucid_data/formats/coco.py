@@ -34,7 +34,9 @@ def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     label_of = {id_key(category): label for label, category in enumerate(ids)}
     points = _keypoint_names(file) if needs.keypoints else ()
     per_instance = _keypoint_count(file, points) if needs.keypoints else 0
-    builder = RecordsBuilder(outlines=needs.outlines, keypoints=per_instance, rboxes=needs.rboxes)
+    builder = RecordsBuilder(
+        outlines=needs.outlines, keypoints=per_instance, rboxes=needs.rboxes, fit=options.rbox_fit
+    )
 
     _require_images(file.images, source.labels)
     images = sorted(file.images, key=lambda image: _sort_key(image.get("id")))

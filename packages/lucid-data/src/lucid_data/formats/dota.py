@@ -109,7 +109,7 @@ def read_dota(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     else:
         names = class_list(names_in_tree(source))
     sizes = read_sizes(pictures, exif=options.exif, bad_image=options.bad_image)
-    builder = RecordsBuilder(rboxes=needs.rboxes)
+    builder = RecordsBuilder(rboxes=needs.rboxes, fit=options.rbox_fit)
     number = 0
     for picture, size in zip(pictures, sizes, strict=True):
         if size is None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from lucid_data.images import image_size
 from lucid_data.records import Records
+from lucid_data.records_builder import RboxFit
 
 BadImage = Literal["raise", "skip"]
 
@@ -63,6 +64,7 @@ class ReadOptions:
         dota_version: which DOTA class list, or None to choose by the names found.
         min_visible: COCO annotations whose ``visible_fraction`` is less are left out; tiles have it.
         keypoint_offset: added to labelled COCO keypoints, which are pixel indices.
+        rbox_fit: how oriented boxes are fitted to quadrilaterals.
     """
 
     exif: bool = False
@@ -72,6 +74,7 @@ class ReadOptions:
     dota_version: str | None = None
     keypoint_offset: float = 0.5
     min_visible: float = 0.0
+    rbox_fit: RboxFit = "mean"
 
 
 def read_sizes(paths: Sequence[Path], *, exif: bool, bad_image: BadImage) -> list[tuple[int, int] | None]:

@@ -99,7 +99,9 @@ def read_yolo(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     pictures = list_images(data, source)
     sizes = read_sizes(pictures, exif=options.exif, bad_image=options.bad_image)
     points = data.keypoint_shape[0] if needs.keypoints and data.keypoint_shape else 0
-    builder = RecordsBuilder(outlines=needs.outlines, keypoints=points, rboxes=needs.rboxes)
+    builder = RecordsBuilder(
+        outlines=needs.outlines, keypoints=points, rboxes=needs.rboxes, fit=options.rbox_fit
+    )
     number = 0
     for picture, size in zip(pictures, sizes, strict=True):
         if size is None:
