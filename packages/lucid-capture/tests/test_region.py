@@ -229,3 +229,70 @@ def test_growth_replaces_only_what_it_covers() -> None:
     for shape in ((2, 4), (4, 4), (2, 4), (3, 8), (5, 4)):
         region(torch.ones(shape))
     assert region.counts == {Reason.RECORDED: 3, Reason.SIGNATURE: 2}
+
+
+def test_a_recording_has_leaves_of_its_own_and_the_module_keeps_its_parameters(
+    toy: Any, make_net: MakeNet, make_region: MakeRegion
+) -> None:
+    net = make_net()
+    parameters = list(net.parameters())
+    seen: list[bool] = []
+    region = make_region(net)
+
+    def native(image: Tensor) -> Any:
+        seen.append(all(a is b for a, b in zip(net.parameters(), parameters, strict=True)))
+        return net(image)
+
+    region.native = native
+    toy.run(region)
+    toy.run(region)
+    # finding out what is reached, then a warm-up and the recorded run with leaves of their own
+    assert seen == [True, False, False]
+    assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
+    assert region.counts[Reason.REPLAYED] == 1
+
+
+def test_parameters_are_put_back_when_recording_fails(
+    toy: Any, make_net: MakeNet, make_region: MakeRegion
+) -> None:
+    net = make_net()
+    parameters = list(net.parameters())
+    with pytest.raises(CaptureError, match="injected"):
+        toy.run(make_region(net, backend=TapeBackend(fail_at="backward")))
+    assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
+
+
+def test_a_parameter_read_past_its_module_is_refused(make_net: MakeNet) -> None:
+    net = nn.Linear(2, 1, bias=False)
+    weight = net.weight
+    region = GuardedRegion(
+        "f",
+        lambda x: x @ weight.t(),
+        backend=TapeBackend(),
+        certificate=ModuleCertificate(net),
+        differentiable=True,
+        record_after=0,
+    )
+    with pytest.raises(CaptureError, match="through the module"):
+        region(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_replay_to_native_bytes(kind: type[nn.RNNBase]) -> None:
+    torch.default_generator.manual_seed(0)
+    native = kind(3, 4)
+    net = copy.deepcopy(native)
+    region = GuardedRegion(
+        "rnn",
+        net,
+        backend=TapeBackend(),
+        certificate=ModuleCertificate(net),
+        differentiable=True,
+        record_after=0,
+    )
+    for step in range(3):
+        x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(step))
+        for call in (native, region):
+            call(x)[0].square().mean().backward()
+    assert same_bytes([p.grad for p in native.parameters()], [p.grad for p in net.parameters()])
+    assert region.counts[Reason.REPLAYED] == 2

@@ -185,6 +185,35 @@ def test_a_copy_has_its_own_model_and_no_recording(toy: Any, quick: Make) -> Non
     assert (twin.region.state, twin.region.owned_bytes()) == (State.IDLE, 0)
 
 
+def test_a_parameter_outside_the_model_is_trained_too() -> None:
+    def run(backend: TapeBackend | None) -> list[Tensor]:
+        torch.default_generator.manual_seed(0)
+        net, temperature = nn.Linear(2, 1), nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([*net.parameters(), temperature], lr=0.1, fused=True)
+        step = GraphedStep(
+            net,
+            lambda x: (net(x) * temperature).square().mean(),
+            optimizer,
+            backend=backend,
+            policy={Reason.UNSUPPORTED: Outcome.NATIVE_ONCE},
+        )
+        for i in range(4):
+            step(torch.full((3, 2), 1.0 + i))
+        return [*net.parameters(), temperature, temperature.grad]
+
+    assert same_bytes(run(None), run(TapeBackend()))
+
+
+def test_a_parameter_read_past_its_module_is_refused() -> None:
+    net = nn.Linear(2, 1)
+    weight = net.weight
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, fused=True)
+    step = GraphedStep(net, lambda x: (x @ weight.t()).square().mean(), optimizer, backend=TapeBackend())
+    step(torch.ones(1, 2))
+    with pytest.raises(CaptureError, match="other parameters"):
+        step(torch.ones(1, 2))
+
+
 def test_it_replays_after_one_native_and_one_recording_step(toy: Any, quick: Make) -> None:
     step, _ = quick()
     for i in range(5):

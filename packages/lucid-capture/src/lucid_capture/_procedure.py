@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lucid_capture.backend import RecorderBackend
 
@@ -34,6 +34,33 @@ def uncached_autocast() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(cache)
+
+
+@contextmanager
+def stand_ins(modules: Sequence[nn.Module], parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Let modules hold fresh leaves on the memory of ``parameters``; yield those, in the parameters' order.
+
+    The node that adds to a parameter's gradient belongs to the stream it was born on and lives as long as
+    any graph over the parameter does, such as that of a loss somebody kept. With leaves of its own a recording
+    neither meets such nodes of the caller's stream nor leaves nodes of its own to later backward passes
+    (pytorch issue 180090).
+    """
+    wanted = {id(p) for p in parameters if isinstance(p, nn.Parameter)}
+    places = [
+        (module, name, parameter)
+        for module in modules
+        for name, parameter in module._parameters.items()
+        if id(parameter) in wanted and parameter is not None
+    ]
+    placed = {id(p): p for _, _, p in places}
+    fresh = {key: nn.Parameter(p.detach()) for key, p in placed.items()}
+    try:
+        for module, name, parameter in places:
+            setattr(module, name, fresh[id(parameter)])
+        yield [fresh.get(id(p), p) for p in parameters]
+    finally:
+        for module, name, parameter in places:
+            setattr(module, name, parameter)
 
 
 class Saved:

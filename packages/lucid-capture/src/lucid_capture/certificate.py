@@ -107,6 +107,10 @@ class ModuleCertificate:
             ),
         }
 
+    def modules(self) -> tuple[nn.Module, ...]:
+        """Return every module, nested ones included."""
+        return tuple(inner for m in self._modules for inner in m.modules())
+
     def named(self) -> dict[str, Tensor]:
         """Return parameters and buffers by name; several modules' names begin with their position."""
         many = len(self._modules) > 1
@@ -169,6 +173,10 @@ class CompositeCertificate:
                 merged[reason] = (*merged.get(reason, ()), fact)
         return {r: any(found) if r is Reason.HOOKS else found for r, found in merged.items()}
 
+    def modules(self) -> tuple[nn.Module, ...]:
+        """Return the modules of every part that has them."""
+        return tuple(m for part in self._parts for m in modules_of(part))
+
     def refresh(self) -> None:
         """Refresh every part that keeps a walk."""
         for part in self._parts:
@@ -180,3 +188,9 @@ def refresh(certificate: Certificate) -> None:
     again = getattr(certificate, "refresh", None)
     if again is not None:
         again()
+
+
+def modules_of(certificate: Certificate) -> tuple[nn.Module, ...]:
+    """Return the modules through which a certificate's parameters are read, where it knows them."""
+    found = getattr(certificate, "modules", None)
+    return () if found is None else tuple(found())

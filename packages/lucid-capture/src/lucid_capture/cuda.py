@@ -147,8 +147,6 @@ class CudaBackend:
         before = torch.cuda.memory_allocated()
         static = tuple(t.detach().clone().requires_grad_(t.requires_grad) for t in inputs)
         targets = (*static, *parameters)
-        # made here, on the caller's stream: an accumulator born on the capture stream would stay there
-        accumulators = [_accumulator(t) for t in targets if t.requires_grad and t.is_leaf]
         self._warm_up(work, static, targets)
         forward, backward = self._graph(), None
         try:
@@ -177,7 +175,7 @@ class CudaBackend:
             stats=self.stats,
             forward=forward,
             backward=backward,
-            kept=(outputs, accumulators),
+            kept=outputs,
             nbytes=torch.cuda.memory_allocated() - before,
         )
 
@@ -212,10 +210,3 @@ class CudaBackend:
 
 def _in_use() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-
-def _accumulator(tensor: Tensor) -> Any:
-    """Return the node that adds to the tensor's gradient, which lives as long as someone holds it."""
-    with torch.enable_grad():
-        node = tensor.view_as(tensor).grad_fn
-    return node.next_functions[0][0] if node is not None else None

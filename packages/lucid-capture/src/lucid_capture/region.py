@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lucid_capture._procedure import Saved, collected, uncached_autocast
+from lucid_capture._procedure import Saved, collected, stand_ins, uncached_autocast
 from lucid_capture._rules import address, overlapping
 from lucid_capture._tree import Structure, flatten, unflatten
-from lucid_capture.backend import CaptureError, RecorderBackend, RefusingBackend
-from lucid_capture.certificate import Certificate, FunctionCertificate, refresh
+from lucid_capture.backend import CaptureError, RecorderBackend, Recording, RefusingBackend
+from lucid_capture.certificate import Certificate, FunctionCertificate, modules_of, refresh
 from lucid_capture.gradients import Launches, Replayer, reach_of
 from lucid_capture.probe import ExecutionProbe
 from lucid_capture.reason import POLICY, Outcome, Reason
@@ -340,7 +340,9 @@ class GuardedRegion:
         try:
             with uncached_autocast():
                 reach = reach_of(work, tensors, parameters) if self.differentiable else ()
-                recording = self.backend.record(work, tensors, parameters, self.differentiable)
+                with stand_ins(modules_of(self.certificate), parameters) as leaves_of_its_own:
+                    recording = self.backend.record(work, tensors, leaves_of_its_own, self.differentiable)
+            self._check_gradients(reach, recording)
         finally:
             saved.restore()
         replayer = Replayer(recording, reach, self.launches)
@@ -353,6 +355,16 @@ class GuardedRegion:
         surface = _surface([*parameters, *buffers])
         facts, stream = self._facts(), self.backend.stream()
         return _Entry(replayer, parameters, results[-1], facts, stream, surface), replayed
+
+    def _check_gradients(self, reach: Sequence[Sequence[bool]], recording: Recording) -> None:
+        """Raise CaptureError when a gradient that arrives natively is not part of the recording."""
+        found = (*recording.input_grads, *recording.parameter_grads)
+        for position, gradient in enumerate(found):
+            if gradient is None and any(row[position] for row in reach):
+                raise CaptureError(
+                    f"region {self.name!r} reads parameter {position - len(recording.input_grads)} from outside "
+                    "the modules of its certificate; read it through the module that holds it"
+                )
 
     def _check_work(self, flat: Sequence[Tensor], versions: list[int], outputs: list[Any]) -> None:
         """Raise CaptureError for work whose effect a replay could not give."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lucid_capture._bindings import Same
+from lucid_capture._procedure import stand_ins
 from lucid_capture._tree import flatten, unflatten
 from lucid_capture.backend import CaptureError, RecorderBackend, by_dtype, capture_under_way
 from lucid_capture.certificate import CompositeCertificate, ModuleCertificate
@@ -132,11 +133,12 @@ class GraphedStep:
                 group["lr"] = rate
 
     def _run(self, *batch: Any) -> Any:
-        with torch.enable_grad():
+        wanted = [i for i, p in enumerate(self._parameters) if p.requires_grad]
+        own = [self._parameters[i] for i in wanted]
+        modules = tuple(self.model.modules()) if capture_under_way() else ()
+        with torch.enable_grad(), stand_ins(modules, own) as targets:
             result = self.loss(*batch, **{n: self.scalars.tensors[n] for n in self._passed})
             leaves, structure = flatten(result)
-            wanted = [i for i, p in enumerate(self._parameters) if p.requires_grad]
-            targets = [self._parameters[i] for i in wanted]
             found = torch.autograd.grad(leaves[0], targets, allow_unused=True)
         with torch.no_grad():
             reached = self._own({i: g for i, g in zip(wanted, found, strict=True) if g is not None})
@@ -151,12 +153,17 @@ class GraphedStep:
         for index in found:
             if index not in self._gradients:
                 self._gradients[index] = torch.empty_like(self._parameters[index])
-        order = tuple(found)
+        order, key = tuple(found), self._current
+        if capture_under_way() and key is not None and self._reached.get(key) != order:
+            raise CaptureError(
+                "the recorded step reaches other parameters than the native one did: read parameters through the "
+                "modules that hold them, and let no value decide which are used"
+            )
         for indices in by_dtype([found[i] for i in order]):
             chosen = [order[i] for i in indices]
             torch._foreach_copy_([self._gradients[i] for i in chosen], [found[i] for i in chosen])
-        if self._current is not None:
-            self._reached[self._current] = order
+        if key is not None:
+            self._reached[key] = order
         self._attach(order)
         return order
 

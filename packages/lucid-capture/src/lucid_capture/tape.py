@@ -52,6 +52,7 @@ class _Entry:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: list[Tensor]
+    grad: bool
 
 
 class _Recorder(Operators):
@@ -76,8 +77,9 @@ class _Recorder(Operators):
                 self.created[address(tensor)] = tensor.detach()
                 self._known.add(address(tensor))
         # aliases without their autograd history: the tape must not keep graphs alive
+        results = [t.detach() for t in tensors_in(result)]
         self.entries.append(
-            _Entry(func, _detached(args), _detached(kwargs), [t.detach() for t in tensors_in(result)])
+            _Entry(func, _detached(args), _detached(kwargs), results, torch.is_grad_enabled())
         )
         return result
 
@@ -294,13 +296,14 @@ class TapeBackend:
                 tensor.copy_(value)
 
 
-@torch.no_grad()
 def _replay(entries: list[_Entry]) -> None:
-    # the casts of autocast are on the tape already
-    with torch.autocast("cpu", enabled=False):
+    # the casts of autocast are on the tape already; the gradient mode of each operator is put back, because
+    # some give other results with it, though nothing here has a history
+    with torch.autocast("cpu", enabled=False), torch.no_grad():
         for entry in entries:
             if entry.operator.is_view:
                 continue
+            torch._C._set_grad_enabled(entry.grad)
             fresh = tensors_in(entry.operator(*entry.args, **entry.kwargs))
             for new, recorded in zip(fresh, entry.results, strict=True):
                 if new.data_ptr() != recorded.data_ptr():
