@@ -263,12 +263,14 @@ def test_a_state_has_one_momentum_buffer_per_parameter_and_nothing_else() -> Non
     assert list(optimizer.state[p]) == ["momentum_buffer"]
 
 
-def test_muon_alone_follows_torch_muon_to_bfloat16_accuracy() -> None:
+@BOTH
+@pytest.mark.parametrize("shape", [(16, 40), (40, 16), (24, 24), (8, 144)])
+def test_muon_alone_follows_torch_muon_to_bfloat16_accuracy(shape: tuple[int, int], batched: bool) -> None:
     torch.manual_seed(0)
-    start = torch.randn(16, 40)
-    grads = [torch.randn(16, 40) for _ in range(5)]
+    start = torch.randn(shape)
+    grads = [torch.randn(shape) for _ in range(5)]
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    mine = MuSGD([ours], lr=0.02, weight_decay=0.1, w_muon=1.0, w_sgd=0.0)
+    mine = MuSGD([ours], lr=0.02, weight_decay=0.1, w_muon=1.0, w_sgd=0.0, batched=batched)
     muon = torch.optim.Muon(
         [theirs], lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
     )
