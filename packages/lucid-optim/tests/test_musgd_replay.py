@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lucid_capture import (
     CaptureError,
     CountedCalls,
+    GraphedStep,
     Reason,
     ReplayReport,
     TapeBackend,
@@ -482,3 +483,28 @@ def test_named_groups_and_a_module_train_the_same_with_every_capture_on() -> Non
 def test_the_cache_holds_as_many_recordings_as_there_are_matrices() -> None:
     run = Run(**ORTHOGONALIZATION)
     assert run.optimizer.regions[0].capacity == sum(len(shape) >= 2 for shape in SHAPES)
+
+
+def test_a_whole_step_with_the_rate_in_a_tensor_replays_to_native_bytes() -> None:
+    def build() -> tuple[nn.Module, MuSGD]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+        return net, MuSGD(param_groups(net), lr=torch.tensor(0.1))
+
+    def batch(step: int) -> Tensor:
+        return torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(step))
+
+    native, optimizer = build()
+    recorded, other = build()
+    graphed = GraphedStep(recorded, lambda x: recorded(x).square().mean(), other, backend=TapeBackend())
+    for step in range(5):
+        for o in (optimizer, other):
+            o.param_groups[0]["lr"].fill_(0.1 / (step + 1))
+        optimizer.zero_grad()
+        native(batch(step)).square().mean().backward()
+        optimizer.step()
+        graphed(batch(step))
+    states = ([m.state_dict(), o.state_dict()["state"]] for m, o in ((native, optimizer), (recorded, other)))
+    comparison = same_bytes(*states)
+    assert comparison, str(comparison)
+    assert graphed.region.counts[Reason.REPLAYED] == 3
