@@ -22,7 +22,7 @@ from lucid_capture import (
     verify,
 )
 from lucid_models import BranchOutput, DetectionLoss, HeadOutput, build_detector, make_points
-from lucid_optim import newton_schulz
+from lucid_optim import MuSGD, newton_schulz, param_groups
 
 SIDE = 32
 BACKENDS = [
@@ -181,6 +181,19 @@ def whole_step(device: str) -> Case:
     return Case(step, [(image, *labelled(i, device)) for i, image in enumerate(images)])
 
 
+def whole_step_of_our_own_optimizer(device: str) -> Case:
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.Conv2d(4, 4, 3)).to(device)
+    step = GraphedStep(
+        net,
+        lambda images: net(images).square().mean(),
+        MuSGD(param_groups(net), lr=0.01),
+        backend=backend(device),
+        clip_norm=1.0,
+        ema_decay=0.99,
+    )
+    return Case(step, [(random(2, 2, 6, 6, seed=i, device=device),) for i in range(2)])
+
+
 CASES: list[Callable[[str], Case]] = [
     toy_linear,
     convolution_with_statistics_and_dropout,
@@ -190,8 +203,9 @@ CASES: list[Callable[[str], Case]] = [
     update_preparation,
     gradient_norm,
     whole_step,
+    whole_step_of_our_own_optimizer,
 ]
-SMALL = [case for case in CASES if case not in (nano_network, whole_step)]
+SMALL = [case for case in CASES if case not in (nano_network, whole_step, whole_step_of_our_own_optimizer)]
 
 
 @pytest.fixture(autouse=True)

@@ -353,7 +353,7 @@ class TestOnADevice:
     @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD])
     def test_a_whole_step_is_verified(self, toy: Any, make_net: MakeNet, optimizer: Any) -> None:
         net = self.net(make_net)
-        options = {"momentum": 0.9} if optimizer is torch.optim.SGD else {}
+        options = {"momentum": 0.9} if optimizer is torch.optim.SGD else {"capturable": True}
         step = GraphedStep(
             net,
             lambda image: toy.scalar(net(image)),

@@ -26,7 +26,7 @@ Make = Callable[..., Any]
 OPTIMIZERS: dict[str, Make] = {
     "sgd": lambda ps, lr: torch.optim.SGD(ps, lr=lr, momentum=0.9, weight_decay=1e-2, fused=True),
     "adam": lambda ps, lr: torch.optim.Adam(ps, lr=lr, fused=True),
-    "adamw": lambda ps, lr: torch.optim.AdamW(ps, lr=lr, fused=True, amsgrad=True),
+    "adamw": lambda ps, lr: torch.optim.AdamW(ps, lr=lr, fused=True, capturable=True),
 }
 
 

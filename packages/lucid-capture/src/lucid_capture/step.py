@@ -29,7 +29,7 @@ class GraphedStep:
     ``loss`` takes the batch (nested tensors) and the named ``scalars`` as keywords, 0-d tensors; it returns
     the scalar to minimise, alone or first in a nest of further tensors to report. ``optimizer`` is whatever
     has ``param_groups``, ``state`` and ``step()`` and reads no value on the host: of torch's own, the ones
-    built with ``fused=True`` or ``capturable=True``. ``clip_norm`` limits the total gradient norm;
+    built with ``fused=True``, and ``capturable=True`` where they have it. ``clip_norm`` limits the total gradient norm;
     ``ema_decay`` keeps moving averages of floating-point parameters and buffers in ``ema``.
 
     What a schedule changes lives on the device: learning rates become 0-d tensors in the groups (assign a
@@ -191,7 +191,7 @@ class GraphedStep:
             if name not in before or scalar_bits(before[name]) != scalar_bits(value):
                 raise CaptureError(
                     f"{type(self.optimizer).__name__} keeps a host number, {name}, that its step changes; "
-                    "a replay would not: keep it as a tensor (torch: fused=True or capturable=True)"
+                    "a replay would not: keep it as a tensor (torch: fused=True, capturable=True)"
                 )
 
     def _average(self) -> None:
