@@ -15,7 +15,8 @@ class HostScalars(MutableMapping[str, float]):
 
     A number written into a recording as a host scalar would stay what it was; here setting it fills the
     tensor, and only when its bits change. The names are fixed: another one raises KeyError. float64 keeps
-    every bit of a host number, so ``x * tensor`` rounds like ``x * number`` for an x with dimensions.
+    every bit of a host number, so ``x * tensor`` rounds like ``x * number`` for an x with dimensions; devices
+    without it (mps) get float32.
 
     >>> scalars = HostScalars({"alpha": 0.8})
     >>> scalars["alpha"] = 0.1
@@ -25,9 +26,9 @@ class HostScalars(MutableMapping[str, float]):
 
     def __init__(self, values: Mapping[str, float], device: torch.device | str = "cpu") -> None:
         self._values = {name: float(value) for name, value in values.items()}
+        dtype = torch.float32 if torch.device(device).type == "mps" else torch.float64
         self.tensors: dict[str, Tensor] = {
-            name: torch.full((), value, dtype=torch.float64, device=device)
-            for name, value in self._values.items()
+            name: torch.full((), value, dtype=dtype, device=device) for name, value in self._values.items()
         }
 
     def __getitem__(self, name: str) -> float:
