@@ -67,7 +67,11 @@ def test_masks_become_cocos_segmentation() -> None:
 def test_keypoints_become_a_flat_list_of_triples() -> None:
     keypoints = torch.arange(12.0).view(2, 2, 3)
     entries = two(keypoints=keypoints).to_coco(3)
-    assert [entry["keypoints"] for entry in entries] == keypoints.flatten(1).tolist()
+    # COCO states the index of a pixel, half a pixel less than its centre
+    assert [entry["keypoints"] for entry in entries] == [
+        [-0.5, 0.5, 2.0, 2.5, 3.5, 5.0],
+        [5.5, 6.5, 8.0, 8.5, 9.5, 11.0],
+    ]
     assert "segmentation" not in entries[0]
 
 

@@ -38,7 +38,8 @@ class Predictions:
         """Return COCO result entries: image_id, category_id, bbox (x, y, width, height), score.
 
         Masks are added as ``segmentation`` in compressed run lengths, keypoints as ``keypoints`` (x, y,
-        visibility, flat), rotated boxes as ``segmentation`` with one polygon of four corners.
+        visibility, flat; half a pixel less, as COCO names a pixel by its index where we name its centre),
+        rotated boxes as ``segmentation`` with one polygon of four corners.
         ``category_ids`` gives the file's id of each label; by default labels count from 1. Raises ValueError
         when it does not give one id per name. Source: the results format of cocodataset.org.
 
@@ -57,7 +58,10 @@ class Predictions:
             for label, bbox, score in rows
         ]
         segmentation = self._corners() if self.masks is None else self._run_lengths()
-        points = None if self.keypoints is None else self.keypoints.flatten(1).tolist()
+        points = None
+        if self.keypoints is not None:
+            half = self.keypoints.new_tensor((0.5, 0.5, 0.0))
+            points = (self.keypoints - half).flatten(1).tolist()
         _add(entries, {"segmentation": segmentation, "keypoints": points})
         return entries
 
