@@ -15,6 +15,7 @@ from lucid_capture import (
     GuardedRegion,
     ModuleCertificate,
     Reason,
+    ReplayWarning,
     TapeBackend,
 )
 
@@ -318,3 +319,36 @@ def test_overlapping_parameters_are_not_recorded() -> None:
     )
     region(torch.ones(1, 2)).sum().backward()
     assert region.counts == {Reason.ALIASED: 1}
+
+
+def unfreeze_gain(net: Host) -> None:
+    net.options.gain = 9.0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (new_data, "layers.0.weight"),
+        (frozen, "layers.0.bias"),
+        (set_rate_of_a_child, "layers.1.p"),
+        (set_item, "strides.0"),
+        (unfreeze_gain, "options.gain"),
+        (own_forward, "layers.0"),
+        (another_cache, "cache"),
+    ],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_the_warning_names_what_changed(change: Callable[[Host], None], named: str) -> None:
+    net = Host()
+    region = GuardedRegion(
+        "net",
+        net,
+        backend=TapeBackend(),
+        certificate=ModuleCertificate(net),
+        differentiable=True,
+        record_after=0,
+    )
+    region(torch.ones(1, 2)).sum().backward()
+    change(net)
+    with pytest.warns(ReplayWarning, match=rf"\({named}\)"):
+        region(torch.ones(1, 2))

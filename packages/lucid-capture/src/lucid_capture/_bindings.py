@@ -74,14 +74,31 @@ def structure_facts(walk: Sequence[tuple[str, nn.Module]]) -> Hashable:
     )
 
 
-def scalar_facts(modules: Sequence[nn.Module]) -> Hashable:
+def scalar_facts(walk: Sequence[tuple[str, nn.Module]]) -> Hashable:
     """Return every host scalar reachable from the modules' attributes, by path, type and bits."""
-    return tuple(
-        tuple(
-            (path, type(v), b"" if v is None else scalar_bits(v)) for path, v in _leaves(m) if _is_scalar(v)
-        )
-        for m in modules
-    )
+    return tuple((name, *_scalars(module)) for name, module in walk)
+
+
+def first_difference(before: Any, after: Any) -> str:
+    """Return the name of what differs first between two facts, empty where they carry no names.
+
+    A tuple that begins with a string is named by it; one that begins with a tuple of strings names the
+    entries of its other parts.
+
+    >>> first_difference((("a", 1), ("b", 2)), (("a", 1), ("b", 3)))
+    'b'
+    """
+    if not (isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after)):
+        return ""
+    names = before[0] if before and _are_names(before[0]) else ()
+    for x, y in zip(before, after, strict=True):
+        if x == y:
+            continue
+        if isinstance(x, tuple) and isinstance(y, tuple) and len(x) == len(y) == len(names):
+            return next((name for name, a, b in zip(names, x, y, strict=True) if a != b), "")
+        own = x[0] if isinstance(x, tuple) and x and isinstance(x[0], str) else ""
+        return ".".join(part for part in (own, first_difference(x, y)) if part)
+    return ""
 
 
 def hook_tables(modules: Sequence[nn.Module]) -> list[Mapping[Any, Any]]:
@@ -96,6 +113,16 @@ def enumerates_itself(modules: Sequence[nn.Module]) -> bool:
 
 def _objects(module: nn.Module) -> Hashable:
     return tuple((path, Same(value)) for path, value in _leaves(module) if not _is_scalar(value))
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(name, str) for name in value)
+
+
+def _scalars(module: nn.Module) -> Iterator[tuple[str, type[Any], bytes]]:
+    for path, value in _leaves(module):
+        if _is_scalar(value):
+            yield path, type(value), b"" if value is None else scalar_bits(value)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -76,6 +76,7 @@ class ModuleCertificate:
         self._walked: dict[Reason, Hashable] = {}
         self._tables: list[Mapping[Any, Any]] = []
         self._tensors: tuple[Tensor, ...] = ()
+        self._names: tuple[str, ...] = ()
         self._buffers: tuple[Tensor, ...] = ()
 
     def parameters(self) -> tuple[Tensor, ...]:
@@ -95,8 +96,9 @@ class ModuleCertificate:
         return {
             **self._walked,
             Reason.HOOKS: any(self._tables) or any(map(_hooked, tensors)),
-            Reason.TRAINABLE: tuple(map(_trainable, tensors)),
+            Reason.TRAINABLE: (self._names, tuple(map(_trainable, tensors))),
             Reason.STORAGE: (
+                self._names,
                 tuple(map(id, tensors)),
                 tuple(map(Tensor.data_ptr, tensors)),
                 tuple(map(Tensor.stride, tensors)),
@@ -136,11 +138,13 @@ class ModuleCertificate:
         parameters = (p for m in self._modules for p in m.parameters())
         self._buffers = tuple(b for m in self._modules for b in m.buffers())
         self._tensors = tuple({id(t): t for t in (*parameters, *self._buffers)}.values())
+        names = {id(tensor): name for name, tensor in self.named().items()}
+        self._names = tuple(names.get(id(t), f"tensor {i}") for i, t in enumerate(self._tensors))
         self._tables = hook_tables(modules)
         self._walked = {
             Reason.STRUCTURE: structure_facts(walk),
-            Reason.MODE: tuple(module.training for module in modules),
-            Reason.CONTRACT: scalar_facts(modules),
+            Reason.MODE: (tuple(n for n, _ in walk), tuple(module.training for module in modules)),
+            Reason.CONTRACT: scalar_facts(walk),
         }
         # a module that lists its own parameters may list others next time
         self._stamp = None if enumerates_itself(modules) else Stamp(modules)

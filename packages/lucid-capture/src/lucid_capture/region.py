@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lucid_capture._bindings import first_difference
 from lucid_capture._procedure import Saved, collected, stand_ins, uncached_autocast
 from lucid_capture._rules import address, overlapping
 from lucid_capture._tree import Structure, flatten, unflatten
@@ -117,7 +118,7 @@ class GuardedRegion:
         self._closed = False
         self._paused = 0
         self._recording = False
-        self._refusal: str | None = None
+        self._detail = ""
         self._entries: dict[Signature, _Entry] = {}
         self._sightings: Counter[Signature] = Counter()
 
@@ -136,6 +137,7 @@ class GuardedRegion:
 
     def __call__(self, *args: Any) -> Any:
         """Return what ``native(*args)`` returns."""
+        self._detail = ""
         reason = self._standing()
         if reason is not None:
             return self._native(reason, args)
@@ -247,6 +249,7 @@ class GuardedRegion:
         for reason, recorded in entry.facts.items():
             found = facts.get(reason)
             if found is not recorded and found != recorded:
+                self._detail = first_difference(recorded, found)
                 return reason
         if self.backend.stream() != entry.stream:
             return Reason.STREAM
@@ -261,8 +264,9 @@ class GuardedRegion:
         if facts.get(Reason.HOOKS):
             return Reason.HOOKS
         state = [*self.certificate.parameters(), *self.certificate.buffers()]
-        self._refusal = self.backend.refusal([*tensors, *state])
-        if self._refusal is not None:
+        refusal = self.backend.refusal([*tensors, *state])
+        if refusal is not None:
+            self._detail = refusal
             return Reason.UNSUPPORTED
         if len(self._entries) >= self.capacity and self._covered(key) is None:
             return Reason.SIGNATURE
@@ -299,7 +303,7 @@ class GuardedRegion:
     def _retire(self, reason: Reason) -> None:
         self.drop()
         self.retired_by = reason
-        detail = f" ({self._refusal})" if reason is Reason.UNSUPPORTED else ""
+        detail = f" ({self._detail})" if self._detail else ""
         message = f"region {self.name!r} runs natively from here on: {reason.value}{detail}"
         warnings.warn(message, ReplayWarning, stacklevel=4)
 
