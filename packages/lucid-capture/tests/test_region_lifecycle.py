@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lucid_capture import (
     CaptureError,
+    ExecutionProbe,
     GuardedRegion,
     Outcome,
     Reason,
@@ -153,3 +154,20 @@ def test_host_scalars_are_part_of_the_signature() -> None:
     assert region(torch.ones(1), 2.0).item() == 2.0
     assert region(torch.ones(1), 3.0).item() == 3.0
     assert region.counts[Reason.SIGNATURE] == 1
+
+
+def test_with_several_processes_a_region_is_native_and_says_so_once(
+    toy: Any, make_net: MakeNet, make_region: MakeRegion
+) -> None:
+    class Two(ExecutionProbe):
+        def processes(self) -> int:
+            return 2
+
+    region = make_region(make_net(), probe=Two())
+    with pytest.warns(ReplayWarning, match="several processes") as told:
+        toy.run(region)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ReplayWarning)
+        toy.run(region)
+    assert len(told) == 1
+    assert region.counts == {Reason.UNSUPPORTED: 1, Reason.RETIRED: 1}

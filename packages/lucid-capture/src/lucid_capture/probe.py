@@ -56,6 +56,11 @@ class ExecutionProbe:
             return "a function transform"
         return "a dispatch mode" if torch._C._len_torch_dispatch_stack() else None
 
+    def processes(self) -> int:
+        """Return how many processes train together."""
+        together = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return torch.distributed.get_world_size() if together else 1
+
     def global_hooks(self) -> bool:
         """Return whether any hook on all modules is installed; a replay would not call it."""
         return any(getattr(torch.nn.modules.module, table) for table in _GLOBAL_HOOK_TABLES)

@@ -32,7 +32,7 @@ class Reason(Enum):
     ALIASED = "two tensors of the call share memory"
     DECLINED = "the region's own condition on its arguments does not hold"
     PAUSED = "the region is paused"
-    UNSUPPORTED = "the back-end does not take these tensors"
+    UNSUPPORTED = "the back-end does not take these tensors, or several processes train together"
     STORAGE = "a parameter or buffer lives elsewhere or has another layout"
     TRAINABLE = "the set of parameters that require gradients changed"
     STRUCTURE = "a module was replaced or its forward overridden"

@@ -265,6 +265,8 @@ class GuardedRegion:
             return Reason.HOOKS
         state = [*self.certificate.parameters(), *self.certificate.buffers()]
         refusal = self.backend.refusal([*tensors, *state])
+        if refusal is None and self.probe.processes() > 1:
+            refusal = "several processes train together, where replay was never verified"
         if refusal is not None:
             self._detail = refusal
             return Reason.UNSUPPORTED
