@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,5 +87,6 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
         make: Callable[..., Any] = kind
         return make(**dict(zip(structure.keys, values, strict=True)))
     if issubclass(kind, Mapping):
-        return dict(zip(structure.keys, values, strict=True))
+        mapping: Callable[..., Any] = kind if issubclass(kind, OrderedDict) else dict
+        return mapping(zip(structure.keys, values, strict=True))
     return kind(values)
