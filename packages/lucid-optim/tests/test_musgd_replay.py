@@ -480,6 +480,16 @@ def test_named_groups_and_a_module_train_the_same_with_every_capture_on() -> Non
     assert comparison, str(comparison)
 
 
+def test_a_group_put_into_the_list_by_hand_runs_natively() -> None:
+    run = Run(**UPDATES)
+    extra = nn.Parameter(torch.ones(2, 3))
+    run.optimizer.param_groups.append({**run.optimizer.param_groups[0], "params": [extra]})
+    extra.grad = torch.ones(2, 3)
+    follow(run, None, None, None)
+    assert not torch.equal(extra.detach(), torch.ones(2, 3))
+    assert run.counts(Reason.REPLAYED) == 1
+
+
 def test_the_cache_holds_as_many_recordings_as_there_are_matrices() -> None:
     run = Run(**ORTHOGONALIZATION)
     assert run.optimizer.regions[0].capacity == sum(len(shape) >= 2 for shape in SHAPES)

@@ -245,7 +245,11 @@ class MuSGD(torch.optim.Optimizer):
         # a subclass that rewrites the updates might write parameters while they are recorded
         if not self._group_regions or type(self)._updates is not MuSGD._updates:
             return None
-        region = next(r for g, r in zip(self.param_groups, self._group_regions, strict=True) if g is group)
+        # groups written into the list by hand have no region
+        pairs = zip(self.param_groups, self._group_regions, strict=False)
+        region = next((r for g, r in pairs if g is group), None)
+        if region is None:
+            return None
         if not together:
             region.counts[Reason.ALIASED] += 1
             return None
