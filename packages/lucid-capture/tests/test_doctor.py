@@ -1,4 +1,4 @@
-"""Ten small functions, each with one planted fault on the line that says so."""
+"""Small functions, each with one planted fault on the line that says so."""
 
 import inspect
 import random
@@ -74,6 +74,26 @@ def lists_values(x: Tensor) -> Tensor:
     return x * len(x.tolist())  # planted
 
 
+def names_the_host(x: Tensor) -> Tensor:
+    return x + x.detach().to("cpu").numel()  # planted
+
+
+def moves_to_a_device(x: Tensor) -> Tensor:
+    weight = torch.ones(4)
+    return x * weight.to("cuda", torch.float64).float()  # planted
+
+
+def moves_to_the_device(x: Tensor) -> Tensor:
+    return x * torch.ones(4).cuda()  # planted
+
+
+def waits_for_an_event(x: Tensor) -> Tensor:
+    event = torch.cuda.Event()
+    torch.cuda.current_stream().record_event(event)
+    event.synchronize()  # planted
+    return x * 2
+
+
 PLANTED: dict[Callable[[Tensor], Tensor], Fault] = {
     reads_a_number: Fault.HOST_READ,
     branches_on_a_value: Fault.HOST_READ,
@@ -87,12 +107,18 @@ PLANTED: dict[Callable[[Tensor], Tensor], Fault] = {
     writes_its_argument: Fault.ARGUMENT_WRITTEN,
     draws_from_a_generator_of_its_own: Fault.UNKNOWN_GENERATOR,
     lists_values: Fault.HOST_READ,
+    names_the_host: Fault.HOST_COPY,
+    moves_to_a_device: Fault.HOST_COPY,
+    moves_to_the_device: Fault.HOST_COPY,
+    waits_for_an_event: Fault.SYNCHRONISATION,
 }
 
 
 @pytest.mark.parametrize("function", PLANTED, ids=lambda f: f.__name__)
 def test_the_planted_fault_and_nothing_else_is_named(function: Callable[[Tensor], Tensor]) -> None:
     lines, first = inspect.getsourcelines(function)
+    if torch.cuda.is_available() and function in (moves_to_a_device, moves_to_the_device):
+        pytest.skip("with a device the product of tensors on two of them is an error")
     (offset,) = [i for i, line in enumerate(lines) if "# planted" in line]
     (finding,) = doctor(function, torch.tensor([1.0, -2.0, 3.0, 0.5])).findings
     assert finding.fault is PLANTED[function]

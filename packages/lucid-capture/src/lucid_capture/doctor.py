@@ -213,9 +213,24 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is Tensor.cpu:
-            self._notes.add(Fault.HOST_COPY, "Tensor.cpu")
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        targets = [a for a in (*args[1:], kwargs.get("device")) if isinstance(a, str)]
+        if func is Tensor.cpu or (func is Tensor.to and "cpu" in targets):
+            self._notes.add(Fault.HOST_COPY, f"Tensor.{func.__name__}")
+        elif func in (Tensor.cuda, Tensor.to) and not torch.cuda.is_available():
+            rest = [a for a in args[1:] if not _names_cuda(a)]
+            named = {name: value for name, value in kwargs.items() if not _names_cuda(value)}
+            if func is Tensor.cuda or len(rest) + len(named) < len(args) - 1 + len(kwargs):
+                # there is no such device here: go on where the tensor is
+                self._notes.add(Fault.HOST_COPY, f"Tensor.{func.__name__}")
+                return (
+                    Tensor.to(args[0], *rest, **named) if func is Tensor.to and (rest or named) else args[0]
+                )
+        return func(*args, **kwargs)
+
+
+def _names_cuda(value: Any) -> bool:
+    return isinstance(value, str | torch.device) and torch.device(value).type == "cuda"
 
 
 _DRAWS = ("random", "uniform", "randint", "randrange", "choice", "choices", "sample", "shuffle", "gauss")
@@ -255,7 +270,11 @@ def _hooked_calls(notes: _Notes) -> Iterator[None]:
         hook(owner, name, Fault.SYNCHRONISATION, label, nothing)
     if not device:
         # without a device these cannot be made at all, and the code behind them would never be seen
-        hooks += [(torch.cuda, "Stream", _StandIn), (torch.cuda, "Event", _waiting_stand_in(notes))]
+        hooks += [
+            (torch.cuda, "Stream", _StandIn),
+            (torch.cuda, "Event", _waiting_stand_in(notes)),
+            (torch.cuda, "current_stream", _StandIn),
+        ]
     saved = [(owner, name, getattr(owner, name)) for owner, name, _ in hooks]
     for owner, name, noted in hooks:
         setattr(owner, name, noted)
