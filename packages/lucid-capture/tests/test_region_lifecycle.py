@@ -171,3 +171,16 @@ def test_with_several_processes_a_region_is_native_and_says_so_once(
         toy.run(region)
     assert len(told) == 1
     assert region.counts == {Reason.UNSUPPORTED: 1, Reason.RETIRED: 1}
+
+
+def test_a_policy_may_drop_and_record_again_instead_of_retiring(
+    toy: Any, make_net: MakeNet, make_region: MakeRegion
+) -> None:
+    net = make_net()
+    region = make_region(net, policy={Reason.STORAGE: Outcome.DROP})
+    toy.run(region)
+    net.conv.weight.data = net.conv.weight.data.clone()
+    for _ in range(3):
+        toy.run(region)
+    assert region.counts == {Reason.RECORDED: 2, Reason.STORAGE: 1, Reason.REPLAYED: 1}
+    assert region.state is State.ACTIVE
