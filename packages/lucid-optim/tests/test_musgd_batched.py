@@ -8,7 +8,7 @@ from lucid_capture import same_bytes
 from lucid_optim import MuSGD, newton_schulz, newton_schulz_batch
 from lucid_optim.buckets import PADDING, MatrixKind, PaddingLimit, _stacks, independent, stacks
 from lucid_optim.newton_schulz import Route
-from lucid_optim.updates import batched_updates
+from lucid_optim.updates import batched_updates, look_ahead_in_lists, look_ahead_one_by_one
 
 Shapes = list[tuple[int, ...]]
 
@@ -200,6 +200,26 @@ def test_wide_limits_pad_with_the_same_results(monkeypatch: pytest.MonkeyPatch) 
     reference, _ = trajectory(shapes, False, torch.float32, 10)
     for a, b in zip(ours, reference, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("momentum", [0.95, 0.0, -0.0])
+def test_momentum_in_lists_has_the_bytes_of_one_by_one(dtype: torch.dtype, momentum: float) -> None:
+    g = torch.Generator().manual_seed(0)
+    special = torch.tensor([0.0, -0.0, 1e-40, -1e-40, float("inf"), 1e38], dtype=dtype)
+    results = []
+    for form in (look_ahead_one_by_one, look_ahead_in_lists):
+        g.manual_seed(0)
+        buffers = [torch.randn(s, generator=g, dtype=dtype) for s in ((5, 7), (3, 2, 3, 3), ())] + [
+            special.clone()
+        ]
+        for _ in range(3):
+            grads = [torch.randn(b.shape, generator=g, dtype=dtype) for b in buffers[:-1]] + [
+                -special.flip(0)
+            ]
+            ahead = form(grads, buffers, momentum)
+        results.append([buffers, ahead])
+    assert same_bytes(*results)
 
 
 def test_overlapping_parameters_take_the_reference_route() -> None:

@@ -131,19 +131,23 @@ def look_ahead(grads: list[Tensor], buffers: list[Tensor], momentum: float) -> l
     """
     ahead: list[Tensor] = [*grads]
     for bucket in same_kind_buckets(grads):
-        some_grads, some_buffers = [grads[i] for i in bucket], [buffers[i] for i in bucket]
-        if some_grads[0].device.type == "cpu":
-            some_ahead = [
-                g.add(m.mul_(momentum).add_(g), alpha=momentum)
-                for g, m in zip(some_grads, some_buffers, strict=True)
-            ]
-        else:
-            torch._foreach_mul_(some_buffers, momentum)
-            torch._foreach_add_(some_buffers, some_grads)
-            some_ahead = list(torch._foreach_add(some_grads, some_buffers, alpha=momentum))
-        for i, n in zip(bucket, some_ahead, strict=True):
+        advance = look_ahead_one_by_one if grads[bucket[0]].device.type == "cpu" else look_ahead_in_lists
+        made = advance([grads[i] for i in bucket], [buffers[i] for i in bucket], momentum)
+        for i, n in zip(bucket, made, strict=True):
             ahead[i] = n
     return ahead
+
+
+def look_ahead_one_by_one(grads: list[Tensor], buffers: list[Tensor], momentum: float) -> list[Tensor]:
+    """Advance buffers of one kind, one after the other."""
+    return [g.add(m.mul_(momentum).add_(g), alpha=momentum) for g, m in zip(grads, buffers, strict=True)]
+
+
+def look_ahead_in_lists(grads: list[Tensor], buffers: list[Tensor], momentum: float) -> list[Tensor]:
+    """Advance buffers of one kind in three calls, with the same bytes."""
+    torch._foreach_mul_(buffers, momentum)
+    torch._foreach_add_(buffers, grads)
+    return list(torch._foreach_add(grads, buffers, alpha=momentum))
 
 
 def suitable_route(stack: Tensor) -> Route:
