@@ -16,6 +16,7 @@ from lucid_models import (
     semantic_loss,
     semantic_targets,
 )
+from lucid_models.losses import cropped
 
 
 def scalar_value(logits: Tensor, target: Tensor, box: list[float]) -> Tensor:
@@ -102,6 +103,52 @@ def test_coefficients_of_filler_rows_change_nothing() -> None:
     spoiled[unused] = float("nan")
     expected = mask_loss(coeff, prototypes, chosen, masks, boxes, learnable)
     assert mask_loss(spoiled, prototypes, chosen, masks, boxes, learnable) == expected
+
+
+@pytest.mark.parametrize("cells", [1, 1 << 26])
+def test_an_accelerators_pieces_give_the_same_value_and_gradients(
+    cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coeff, prototypes, chosen, masks, boxes, learnable = scene()
+    results = []
+    for pieces in ("_sparse_pieces", "_dense_pieces"):
+        monkeypatch.setattr(cropped, "_CELLS", cells)
+        monkeypatch.setattr(cropped, "_sparse_pieces", getattr(cropped, pieces))
+        inputs = coeff.double().requires_grad_(), prototypes.double().requires_grad_()
+        value = mask_loss(*inputs, chosen, masks, boxes.double(), learnable)
+        results.append((value, *torch.autograd.grad(value, inputs)))
+    for sparse, dense in zip(*results, strict=True):
+        assert torch.allclose(sparse, dense, rtol=1e-12, atol=1e-14)
+
+
+def test_boxes_beyond_the_grid_and_rows_in_any_order_keep_the_definition() -> None:
+    g = torch.Generator().manual_seed(3)
+    coeff, prototypes = torch.randn(2, 40, 4, generator=g), torch.randn(2, 4, 7, 9, generator=g)
+    corner = torch.rand(2, 40, 2, generator=g) * 16 - 4
+    boxes = torch.cat((corner, corner + torch.rand(2, 40, 2, generator=g) * 8 - 1), -1)
+    boxes[0, :3] = torch.tensor([[-9.0, -9, -5, -5], [20, 20, 30, 30], [0, 30, 9, 40]])
+    masks = torch.rand(2, 40, 7, 9, generator=g) > 0.5
+    row = torch.stack([torch.randperm(40, generator=g) for _ in range(2)])
+    weight = torch.rand(2, 40, generator=g) * (torch.rand(2, 40, generator=g) < 0.8)
+    inputs = [t.double().requires_grad_() for t in (coeff, prototypes)]
+    got = cropped.cropped_cross_entropy(*inputs, masks, boxes.double(), row, weight.double())
+    images = torch.arange(2)[:, None]
+    target, box = masks[images, row], boxes.double()[images, row]
+    value = mask_values(assemble_masks(*inputs), target, box)
+    area = (box[..., 2:] - box[..., :2]).clamp(min=0).prod(-1).clamp(min=1)
+    expected = (value * area * weight).sum()
+    assert got.item() == pytest.approx(expected.item(), rel=1e-12)
+    pairs = zip(torch.autograd.grad(got, inputs), torch.autograd.grad(expected, inputs), strict=True)
+    assert all(torch.allclose(one, other, rtol=1e-10, atol=1e-12) for one, other in pairs)
+
+
+def test_the_operator_is_one_that_tracing_and_recording_may_rely_on() -> None:
+    coeff, prototypes, chosen, masks, boxes, _ = scene()
+    own = coeff[:, :4].clone().requires_grad_()
+    arguments = (own, prototypes.requires_grad_(), masks, boxes, chosen.row, torch.rand(2, 4))
+    operator = torch.ops.lucid_models.cropped_cross_entropy.default
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(operator, arguments, test_utils=checks)
 
 
 def test_another_grid_is_refused() -> None:

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn.functional import max_pool2d, softplus
 
 from lucid_models.assign import Positives, rows_at
-from lucid_models.masks import assemble_masks, inside_boxes
+from lucid_models.losses.cropped import cropped_cross_entropy
+from lucid_models.masks import inside_boxes
 
 
 def mask_values(logits: Tensor, targets: Tensor, boxes: Tensor) -> Tensor:
@@ -24,8 +25,16 @@ def mask_values(logits: Tensor, targets: Tensor, boxes: Tensor) -> Tensor:
     # the cross-entropy of x is softplus(-x) on the mask and softplus(x) off it
     loss = softplus(torch.where(targets, -logits, logits))
     inside = inside_boxes(boxes, *logits.shape[-2:])
-    sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0)
-    return torch.where(inside, loss, 0.0).sum((-2, -1)) / sides.prod(-1).clamp(min=1)
+    return torch.where(inside, loss, 0.0).sum((-2, -1)) / box_areas(boxes)
+
+
+def box_areas(boxes: Tensor) -> Tensor:
+    """Return (...) the areas of ``boxes`` (..., 4) xyxy, at least 1; an inverted side counts 0.
+
+    >>> box_areas(torch.tensor([[1.0, 2, 4, 6], [5, 5, 2, 9]]))
+    tensor([12.,  1.])
+    """
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1).clamp(min=1)
 
 
 def mask_loss(
@@ -55,14 +64,11 @@ def mask_loss(
         )
     counted = chosen.valid & rows_at(learnable, chosen.row)
     own = torch.where(counted[..., None], rows_at(coeff, chosen.anchor), 0.0)
-    logits = assemble_masks(own, prototypes)
-    values = mask_values(logits, rows_at(masks, chosen.row), rows_at(boxes, chosen.row))
-    per_row = torch.zeros_like(learnable, dtype=values.dtype).scatter_add(
-        1, chosen.row, counted.to(values.dtype)
-    )
-    share = rows_at(per_row, chosen.row).clamp(min=1)
-    total = torch.where(counted, values / share, 0.0).sum()
-    return total / (per_row > 0).sum().clamp(min=1)
+    per_row = torch.zeros_like(learnable, dtype=own.dtype).scatter_add(1, chosen.row, counted.to(own.dtype))
+    instances = (per_row > 0).sum().clamp(min=1)
+    each = box_areas(boxes).to(own.dtype) * per_row.clamp(min=1) * instances
+    weight = torch.where(counted, 1 / rows_at(each, chosen.row), 0.0)
+    return cropped_cross_entropy(own, prototypes, masks, boxes, chosen.row, weight)
 
 
 def semantic_targets(masks: Tensor, labels: Tensor, valid: Tensor, num_classes: int) -> Tensor:
