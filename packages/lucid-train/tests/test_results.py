@@ -1,13 +1,17 @@
 """Results reach the scorer in original pixels, under the source's own ids."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from PIL import Image
+from pycocotools import mask as coco_mask
 
-from lucid_data import open_catalog
+from lucid_data import open_catalog, score_rotated, synthetic
 from lucid_geometry import Letterbox
+from lucid_models import Predictions, to_predictions
+from lucid_train import task_row
 from lucid_train.results import ResultCollector
 
 CANVAS = (64, 64)
@@ -44,18 +48,18 @@ def catalog(tmp_path_factory):
 
 
 def perfect(catalog, extra=()):
-    """Detections on the canvas that are the labels themselves, with padding rows of score 0."""
+    """Predictions decoded from canvas detections that are the labels themselves, with padding rows of score 0."""
     rows = torch.zeros(len(catalog), 6, 6)
-    sizes = torch.tensor(catalog.sizes.tolist())
-    for index in range(len(catalog)):
+    frames = [Letterbox(*size, *CANVAS) for size in catalog.sizes.tolist()]
+    for index, frame in enumerate(frames):
         targets = catalog.targets(index)
-        box = Letterbox(*sizes[index].tolist(), *CANVAS).forward_boxes(targets.boxes)
+        box = frame.forward_boxes(targets.boxes)
         rows[index, : len(box)] = torch.cat(
             [box, torch.full((len(box), 1), 0.9), targets.labels[:, None]], dim=1
         )
     for index, row in extra:
         rows[index, 5] = torch.tensor(row)
-    return rows, torch.arange(len(catalog)), sizes, CANVAS
+    return to_predictions(rows, frames, catalog.class_names), range(len(catalog))
 
 
 def test_labels_sent_through_the_canvas_and_back_score_one(catalog):
@@ -85,3 +89,63 @@ def test_an_image_that_comes_twice_counts_once(catalog):
     collector.add(*perfect(catalog))
     collector.add(*perfect(catalog))
     assert len(collector.results) == 3
+
+
+def told_truth(catalog, task):
+    """Predictions that state the labels of every image again."""
+    for index in range(len(catalog)):
+        targets, (height, width) = catalog.targets(index), catalog.sizes[index].tolist()
+        n = len(targets)
+        masks = points = None
+        if task == "segment":
+            outlines = [[ring.flatten().tolist() for ring in rings] for rings in targets.polygons]
+            filled = [coco_mask.merge(coco_mask.frPyObjects(rings, height, width)) for rings in outlines]
+            masks = torch.from_numpy(coco_mask.decode(filled)).permute(2, 0, 1).bool()
+        if task == "pose":
+            points = targets.keypoints.clone()
+        yield Predictions(
+            targets.boxes,
+            torch.full((n,), 0.9),
+            targets.labels,
+            catalog.class_names,
+            (height, width),
+            masks=masks,
+            keypoints=points,
+            rboxes=targets.rboxes if task == "obb" else None,
+        )
+
+
+@pytest.mark.parametrize(
+    ("task", "least"),
+    [("segment", {"map": 1, "segm_map": 0.95}), ("pose", {"map": 1, "oks_map": 0.99}), ("obb", {"map": 1})],
+)
+def test_labels_told_again_score_one_by_every_protocol_of_the_task(tmp_path, task, least):
+    synthetic.write_coco(tmp_path, splits={"val": 3}, size=96, seed=4, task=task)
+    catalog = open_catalog(tmp_path, "val", task)
+    collector = ResultCollector(catalog)
+    collector.add(told_truth(catalog, task), range(3))
+    report = collector.score()
+    for name, value in least.items():
+        assert report[name] >= value - 1e-6, name
+    assert set(task_row(task).logged.values()) <= set(report)
+
+
+def test_rotated_results_are_those_of_the_scorer_itself(tmp_path):
+    synthetic.write_coco(tmp_path, splits={"val": 4}, size=96, seed=4, task="obb")
+    catalog = open_catalog(tmp_path, "val", "obb")
+    g = torch.Generator().manual_seed(0)
+    found = []
+    for told in told_truth(catalog, "obb"):
+        moved = told.rboxes + 2 * torch.randn(told.rboxes.shape, generator=g) * torch.tensor(
+            [1, 1, 1, 1, 0.1]
+        )
+        found.append(replace(told, rboxes=moved, scores=torch.rand(len(told), generator=g)))
+    collector = ResultCollector(catalog)
+    collector.add(reversed(found), reversed(range(4)))
+    direct = score_rotated(
+        [(f.rboxes, f.scores, f.labels) for f in found],
+        [catalog.targets(i) for i in range(4)],
+        catalog.class_names,
+    )
+    assert collector.score() == direct.to_dict()
+    assert 0 < direct["map"] < 1

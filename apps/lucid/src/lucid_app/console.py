@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,11 +63,33 @@ def fit_progress(quiet: bool = False) -> Iterator[Callable[[FitProgress], None]]
         yield observe
 
 
+_SCORES = {
+    "val/mAP": "AP",
+    "val/mAP50": "AP50",
+    "val/segm_mAP": "mask AP",
+    "val/segm_mAP50": "mask AP50",
+    "val/oks_mAP": "OKS AP",
+    "val/oks_mAP50": "OKS AP50",
+    "val/rotated_mAP": "rotated AP",
+    "val/rotated_mAP50": "rotated AP50",
+}
+
+
+def named_scores(metrics: Mapping[str, float]) -> str:
+    """Return the scores among a run's metrics on one line, empty when there are none.
+
+    Example:
+        >>> named_scores({"val/mAP": 0.5, "val/mAP50": 0.75, "train/loss": 1.0})
+        'AP 0.5000  AP50 0.7500'
+    """
+    return "  ".join(f"{name} {metrics[column]:.4f}" for column, name in _SCORES.items() if column in metrics)
+
+
 def epoch_line(head: str, loss: float, speed: float, metrics: dict[str, float]) -> str:
     """Return the line of a finished epoch."""
     parts = [head, f"loss {metrics.get('train/loss', loss):.3f}"]
-    if "val/mAP" in metrics:
-        parts += [f"AP {metrics['val/mAP']:.4f}", f"AP50 {metrics['val/mAP50']:.4f}"]
+    if scores := named_scores(metrics):
+        parts.append(scores)
     return "  ".join([*parts, f"{speed:.1f} images/s"])
 
 

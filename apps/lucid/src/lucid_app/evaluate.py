@@ -1,5 +1,6 @@
 """``lucid eval``: score a checkpoint."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -7,7 +8,7 @@ import typer
 
 from lucid_app.checks import check_at_least, check_canvas, check_file_target, choose_device
 from lucid_app.console import counting, out, print_json
-from lucid_train import ConfigError, write_json
+from lucid_train import ConfigError, task_row, write_json
 from lucid_train import evaluate as score
 
 
@@ -75,15 +76,33 @@ def evaluate(
     out.print(
         f"{report['images']} images of {info['split']} at {info['image_size']} px in {report['seconds']} s"
     )
+    protocols = task_row(info["task"]).scores
     for name, numbers in report["report"].items():
-        out.print(
-            f"{name:4s} AP50-95 {numbers['map']:.4f}  AP50 {numbers['map_50']:.4f}  AP75 {numbers['map_75']:.4f}  "
-            f"S/M/L {numbers['map_small']:.4f} {numbers['map_medium']:.4f} {numbers['map_large']:.4f}"
-        )
-        for class_name, row in numbers.get("per_class", {}).items():
-            out.print(f"     {class_name:20s} AP {row['map']:.4f}  AP50 {row['map_50']:.4f}", soft_wrap=True)
+        for kind, prefix in protocols.items():
+            out.print(f"{name:4s} {score_line(kind, prefix, numbers)}")
+            for class_name, row in numbers.get(f"{prefix}per_class", {}).items():
+                out.print(
+                    f"     {class_name:20s} AP {row['map']:.4f}  AP50 {row['map_50']:.4f}", soft_wrap=True
+                )
     if len(report["report"]) == 2:
-        deficit = 100 * (report["report"]["nms"]["map"] - report["report"]["e2e"]["map"])
+        first = f"{next(iter(protocols.values()))}map"
+        deficit = 100 * (report["report"]["nms"][first] - report["report"]["e2e"][first])
         out.print(f"e2e deficit {deficit:.2f} AP points")
     if output is not None:
         out.print(f"report {output}", soft_wrap=True)
+
+
+_KINDS = {"bbox": "", "segm": "mask ", "keypoints": "OKS ", "rotated": "rotated "}
+_AREAS = ("small", "medium", "large")
+
+
+def score_line(kind: str, prefix: str, numbers: Mapping[str, Any]) -> str:
+    """Return one protocol's headline numbers; areas where the protocol has them."""
+    said = _KINDS[kind]
+    parts = [f"{said}AP50-95 {numbers[prefix + 'map']:.4f}"]
+    parts += [f"AP{at} {numbers[f'{prefix}map_{at}']:.4f}" for at in (50, 75)]
+    areas = [name for name in _AREAS if f"{prefix}map_{name}" in numbers]
+    if areas:
+        initials = "/".join(name[0].upper() for name in areas)
+        parts.append(" ".join([initials, *(f"{numbers[f'{prefix}map_{name}']:.4f}" for name in areas)]))
+    return "  ".join(parts)

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from lucid_app import sheets
-from lucid_app.console import err, fit_progress, out, print_json
-from lucid_train import ConfigError, FitConfig, FitResult, find_run, load_config
+from lucid_app.console import err, fit_progress, named_scores, out, print_json
+from lucid_train import ConfigError, FitConfig, FitResult, find_run, load_config, recipes
 from lucid_train import fit as train
 
 HELP = """Train a detector on your own images.
@@ -18,15 +18,17 @@ Examples:
 
     lucid fit --data coco --size s --batch 32 --precision bf16-mixed
 
+    lucid fit --data nuclei --task segment --image-size 256
+
     lucid fit --resume last --output runs/detect-n-1
 """
 
 
 def fit(
     data: Annotated[
-        Path | None, typer.Option(help="Folder of images and labels: COCO, YOLO or Pascal VOC.")
+        Path | None, typer.Option(help="Folder of images and labels: COCO, YOLO, Pascal VOC or DOTA.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="What to learn: detect.")] = None,
+    task: Annotated[str | None, typer.Option(help="What to learn: detect, segment, pose or obb.")] = None,
     size: Annotated[str | None, typer.Option(help="Size of the network: n, s, m, l or x.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A packaged recipe, or a YAML file.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
@@ -73,7 +75,7 @@ def fit(
         "run.fingerprint": fingerprint or None,
     }
     overrides = {key: value for key, value in options.items() if value is not None}
-    base = recipe or "detect"
+    base = recipe or (task if task in recipes() else "detect")
     if resume is not None and recipe is None:
         base = str(find_run(output, resume)[0] / "config.yaml")
     config = load_config(base, overrides, settings=dict(split_setting(one) for one in settings or ()))
@@ -106,8 +108,8 @@ def report(result: FitResult, as_json: bool) -> None:
     if as_json:
         print_json(result.to_dict())
         return
-    if "val/mAP" in result.metrics:
-        out.print(f"AP50-95 {result.metrics['val/mAP']:.4f}  AP50 {result.metrics['val/mAP50']:.4f}")
+    if scores := named_scores(result.metrics):
+        out.print(scores)
     if result.fingerprint:
         out.print(f"fingerprint {result.fingerprint['all']}")
     out.print(f"last checkpoint {result.last_checkpoint}", soft_wrap=True)

@@ -58,7 +58,9 @@ def draw_training_batch(data: Callable[[], DetectionDataModule], number: int, pa
     samples = [pipeline(0, int(index)) for index in order]
     if samples:
         images, targets = [sample.image for sample in samples], [sample.targets for sample in samples]
-        save_figure(batch_sheet(images, targets, pipeline.catalog.class_names), path)
+        save_figure(
+            batch_sheet(images, targets, pipeline.catalog.class_names, task=pipeline.catalog.task), path
+        )
 
 
 def draw_validation(run: Path, data: Callable[[], DetectionDataModule], path: Path) -> None:

@@ -80,6 +80,11 @@ class Catalog:
         """How many classes there are."""
         return len(self.class_names)
 
+    @property
+    def num_keypoints(self) -> int | None:
+        """How many keypoints an instance has; None for other tasks than pose."""
+        return self.records.keypoints.shape[1] if TASK_NEEDS[self.task].keypoints else None
+
     @cached_property
     def image_ids(self) -> list[int] | list[str]:
         """The source's image ids, in index order."""

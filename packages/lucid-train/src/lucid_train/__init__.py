@@ -11,8 +11,10 @@ from lucid_train.fingerprint import fingerprint
 from lucid_train.fit import FitResult, fit
 from lucid_train.module import DetectionLitModule
 from lucid_train.run_folder import find_run, stored_config
+from lucid_train.tasks import TASK_TABLE, TaskRow, task_row
 
 __all__ = [
+    "TASK_TABLE",
     "ConfigError",
     "DetectionDataModule",
     "DetectionLitModule",
@@ -22,6 +24,7 @@ __all__ = [
     "Observer",
     "Progress",
     "RunLength",
+    "TaskRow",
     "augment_policy",
     "chosen_device",
     "default_split",
@@ -33,5 +36,6 @@ __all__ = [
     "recipes",
     "resolve",
     "stored_config",
+    "task_row",
     "write_json",
 ]

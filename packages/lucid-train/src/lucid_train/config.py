@@ -17,7 +17,7 @@ Task = Literal["detect", "segment", "pose", "obb"]
 Size = Literal["n", "s", "m", "l", "x"]
 Precision = Literal["32", "16-mixed", "bf16-mixed"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
-Layout = Literal["coco", "yolo", "voc"]
+Layout = Literal["coco", "yolo", "voc", "dota"]
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -86,11 +86,18 @@ class OptimizerConfig(_Section):
 
 
 class LossConfig(_Section):
-    """Gains of the detection objective and the progressive branch weight."""
+    """Gains of the objective, those of other tasks unused, and the progressive branch weight."""
 
     box_gain: NonNegative = 7.5
     class_gain: NonNegative = 0.5
     l1_gain: NonNegative = 6.0
+    mask_gain: NonNegative = 2.5
+    semantic_gain: NonNegative = 0.5
+    angle_gain: NonNegative = 0.25
+    rle_gain: NonNegative = 1.0
+    oks_gain: NonNegative = 24.0
+    visibility_gain: NonNegative = 1.0
+    paired_density: bool = False
     alpha_initial: Fraction = 0.8
     alpha_final: Fraction = 0.1
 

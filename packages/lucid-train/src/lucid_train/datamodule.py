@@ -46,6 +46,12 @@ class DetectionDataModule(lightning.LightningDataModule):
         train_split, val_split = choose_splits(config)
         self.train_catalog = self._open(train_split)
         self.val_catalog = self._open(val_split, like=self.train_catalog)
+        points = (self.train_catalog.num_keypoints, self.val_catalog.num_keypoints)
+        if points[0] != points[1]:
+            raise ValueError(
+                f"{config.data.path}: split {train_split!r} has {points[0]} keypoints, {val_split!r} has {points[1]}; "
+                "one list per data set"
+            )
         self._train_loader: TrainLoader | None = None
 
     def _open(self, split: str, like: Catalog | None = None) -> Catalog:
@@ -116,7 +122,7 @@ def choose_splits(config: FitConfig) -> tuple[str, str]:
     if wanted_train and wanted_val:
         return wanted_train, wanted_val
     assert config.data.path is not None
-    present = available_splits(config.data.path)
+    present = available_splits(config.data.path, config.model.task)
     # whoever trains on a part of a devkit's trainval validates on the other part
     train, val = default_splits(tuple(name for name in present if not wanted_train or name != "trainval"))
     train, val = wanted_train or train, wanted_val or val

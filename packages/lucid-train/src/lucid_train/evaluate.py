@@ -10,7 +10,8 @@ from typing import Any, Literal
 import torch
 
 from lucid_data import Catalog, EvalPipeline, available_splits, eval_loader, open_catalog
-from lucid_models import Detector, describe, end_to_end, load, make_points, with_nms
+from lucid_geometry import Letterbox
+from lucid_models import Detector, decode_each, describe, end_to_end, load, make_points, with_nms
 from lucid_train.device import chosen_device
 from lucid_train.files import write_json
 from lucid_train.results import ResultCollector
@@ -68,7 +69,7 @@ def evaluate(
     if canvas <= 0 or canvas % 32:
         raise ValueError(f"image size {canvas}: give a positive multiple of 32")
     detector = load(checkpoint).to(device).eval()
-    catalog = open_catalog(data, split or default_split(Path(data)), header.task)
+    catalog = open_catalog(data, split or default_split(Path(data), header.task), header.task)
     require_same_classes(catalog, detector)
     if limit:
         catalog = catalog.subset(range(min(limit, len(catalog))))
@@ -85,8 +86,17 @@ def evaluate(
             points, strides = make_points(height, width, detector.strides, device=images.device)
             output = detector(images)
             for name, collector in collectors.items():
-                decode, branch = (end_to_end, output.o2o) if name == "e2e" else (with_nms, output.o2m)
-                collector.add(decode(branch, points, strides)[0], part.indices, part.sizes, (height, width))
+                decoder, branch = (end_to_end, output.o2o) if name == "e2e" else (with_nms, output.o2m)
+                found = decode_each(
+                    branch,
+                    points,
+                    strides,
+                    [Letterbox(h, w, height, width) for h, w in part.sizes.tolist()],
+                    detector.names,
+                    decoder=decoder,
+                    confidence=task_row(header.task).least_score,
+                )
+                collector.add(found, part.indices.tolist())
             done += len(images)
             if observer:
                 observer(done, len(catalog))
@@ -132,13 +142,13 @@ def training_state(checkpoint: str | Path) -> dict[str, Any]:
     }
 
 
-def default_split(data: Path) -> str:
+def default_split(data: Path, task: str = "detect") -> str:
     """Return the split that is scored when none is named: the one a fit validates on.
 
     Raises:
         ValueError: the data set has none that could serve.
     """
-    present = available_splits(data)
+    present = available_splits(data, task)
     chosen = default_splits(present)[1]
     if chosen is None:
         raise missing_split(data, "validation", present, "--split NAME")
@@ -152,6 +162,11 @@ def require_same_classes(catalog: Catalog, detector: Detector) -> None:
         raise ValueError(
             f"{catalog.root}: {count} class{'es' * (count != 1)}, but the checkpoint was trained on "
             f"{len(detector.names)} ({', '.join(detector.names[:5])}{', …' if len(detector.names) > 5 else ''})"
+        )
+    if catalog.num_keypoints != detector.num_keypoints:
+        raise ValueError(
+            f"{catalog.root}: {catalog.num_keypoints} keypoints, but the checkpoint was trained on "
+            f"{detector.num_keypoints}"
         )
     for label, (ours, theirs) in enumerate(zip(detector.names, catalog.class_names, strict=True)):
         if ours != theirs:

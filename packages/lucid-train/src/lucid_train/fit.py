@@ -151,6 +151,7 @@ def build_module(config: FitConfig, data: DetectionDataModule) -> DetectionLitMo
         config.model.size,
         data.train_catalog.num_classes,
         data.train_catalog.class_names,
+        num_keypoints=data.train_catalog.num_keypoints,
         optimizer=config.optimizer,
         loss=config.loss,
     )

@@ -10,7 +10,16 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from lucid_data import Batch, Catalog
-from lucid_models import DetectionLoss, build_detector, end_to_end, make_points
+from lucid_geometry import Letterbox
+from lucid_models import (
+    BranchOutput,
+    LossSettings,
+    PaddedTargets,
+    build_detector,
+    build_loss,
+    decode_each,
+    make_points,
+)
 from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
 from lucid_train.results import ResultCollector
@@ -27,6 +36,7 @@ class DetectionLitModule(lightning.LightningModule):
         size: ``n``, ``s``, ``m``, ``l`` or ``x``.
         num_classes: classes of the head.
         names: class names in label order, stored in checkpoints; ``None`` names them by index.
+        num_keypoints: points per object, for ``pose``.
         optimizer: MuSGD settings; ``lr`` and ``warmup_epochs`` must be chosen (not ``None``).
         loss: gains and branch weights.
 
@@ -43,6 +53,7 @@ class DetectionLitModule(lightning.LightningModule):
         num_classes: int = 80,
         names: Sequence[str] | None = None,
         *,
+        num_keypoints: int | None = None,
         optimizer: OptimizerConfig | None = None,
         loss: LossConfig | None = None,
     ) -> None:
@@ -50,12 +61,14 @@ class DetectionLitModule(lightning.LightningModule):
         self.row = task_row(task)
         self.optimizer_settings = optimizer or OptimizerConfig(lr=0.01, warmup_epochs=3.0)
         self.loss_settings = loss or LossConfig()
-        self.detector = build_detector(task, size, num_classes=num_classes, names=names)
-        self.criterion = DetectionLoss(
+        self.detector = build_detector(
+            task, size, num_classes=num_classes, names=names, num_keypoints=num_keypoints
+        )
+        self.criterion = build_loss(
+            task,
             num_classes,
-            box_gain=self.loss_settings.box_gain,
-            class_gain=self.loss_settings.class_gain,
-            l1_gain=self.loss_settings.l1_gain,
+            num_keypoints=self.detector.num_keypoints,
+            settings=loss_settings(self.loss_settings),
         )
         self.alpha: float | Tensor = 0.5
         self.image_size: int | None = None
@@ -86,21 +99,27 @@ class DetectionLitModule(lightning.LightningModule):
         height, width = images.shape[-2:]
         points, strides = make_points(height, width, self.detector.strides, device=images.device)
         output = self.detector(images)
-        result = self.criterion(output, points, strides, batch.boxes, batch.labels, batch.valid, self.alpha)
-        parts = {
-            f"{stage}/loss": result.total,
-            f"{stage}/o2m_box": result.o2m.box,
-            f"{stage}/o2m_cls": result.o2m.cls,
-            f"{stage}/o2m_l1": result.o2m.l1,
-            f"{stage}/o2o_box": result.o2o.box,
-            f"{stage}/o2o_cls": result.o2o.cls,
-            f"{stage}/o2o_l1": result.o2o.l1,
-        }
+        result = self.criterion(output, points, strides, padded_targets(batch), self.alpha)
+        parts = {f"{stage}/{name}": value for name, value in result.terms().items()}
         self.log_parts(stage, parts, len(batch.images))
         if stage == "val" and self._collector is not None:
-            detections, _ = end_to_end(output.o2o, points, strides)
-            self._collector.add(detections, batch.indices, batch.sizes, (height, width))
-        return result.total
+            self._collect(output.o2o, points, strides, batch, (height, width))
+        total: Tensor = result.total
+        return total
+
+    def _collect(
+        self, output: BranchOutput, points: Tensor, strides: Tensor, batch: Batch, canvas: tuple[int, int]
+    ) -> None:
+        assert self._collector is not None
+        found = decode_each(
+            output,
+            points,
+            strides,
+            [Letterbox(height, width, *canvas) for height, width in batch.sizes.tolist()],
+            self.detector.names,
+            confidence=self.row.least_score,
+        )
+        self._collector.add(found, batch.indices.tolist())
 
     def log_parts(self, stage: str, parts: dict[str, Tensor], batch_size: int) -> None:
         """Hand the parts of one step to Lightning's loggers and callbacks."""
@@ -119,8 +138,7 @@ class DetectionLitModule(lightning.LightningModule):
         report = self._collector.score()
         self._collector = None
         self.log_dict(
-            {"val/mAP": report["map"], "val/mAP50": report["map_50"], "val/mAP75": report["map_75"]},
-            rank_zero_only=False,
+            {column: report[name] for column, name in self.row.logged.items()}, rank_zero_only=False
         )
 
     def configure_optimizers(self) -> Any:
@@ -150,6 +168,35 @@ class DetectionLitModule(lightning.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": LambdaLR(optimizer, schedule), "interval": "step"},
         }
+
+
+def padded_targets(batch: Batch) -> PaddedTargets:
+    """Return the ground truth of a batch as losses take it."""
+    return PaddedTargets(
+        batch.boxes,
+        batch.labels,
+        batch.valid,
+        rboxes=batch.rboxes,
+        keypoints=batch.keypoints,
+        masks=batch.masks,
+        mask_ok=batch.mask_ok,
+    )
+
+
+def loss_settings(config: LossConfig) -> LossSettings:
+    """Return the losses' own settings."""
+    return LossSettings(
+        box=config.box_gain,
+        cls=config.class_gain,
+        l1=config.l1_gain,
+        mask=config.mask_gain,
+        semantic=config.semantic_gain,
+        angle=config.angle_gain,
+        rle=config.rle_gain,
+        oks=config.oks_gain,
+        visibility=config.visibility_gain,
+        paired_density=config.paired_density,
+    )
 
 
 def total_steps(trainer: lightning.Trainer, epochs: int) -> int:

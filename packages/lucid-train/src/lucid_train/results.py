@@ -1,73 +1,91 @@
-"""From dense detections on the canvas to scored COCO results on the original images."""
+"""From predictions on the original images to scored results, over all processes of a run."""
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from lucid_data import Catalog, score_coco
-from lucid_geometry import Letterbox, clip_boxes
+from lucid_data import Catalog, score_coco, score_rotated
+from lucid_models import Predictions
+from lucid_train.tasks import task_row
+
+Rows = list[dict[str, Any]]
 
 
 class ResultCollector:
-    """Collects detections of a catalog's images and scores them with the COCO protocol."""
+    """Collects the predictions of a catalog's images and scores them by the task's protocols."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.results: list[dict[str, Any]] = []
+        # results carry the source's own ids, which may be text
+        self._ids: list[Any] = list(catalog.image_ids)
+        self.scores = task_row(catalog.task).scores
+        self.results: Rows = []
         self.images: set[int] = set()
 
-    def add(self, detections: Tensor, indices: Tensor, sizes: Tensor, canvas: tuple[int, int]) -> None:
-        """Take in one batch.
+    def add(self, predictions: Iterable[Predictions], indices: Iterable[int]) -> None:
+        """Take in one batch: predictions on the original images, and those images' catalog positions.
 
-        Args:
-            detections: (B, K, 6) float, x1 y1 x2 y2 score class on the canvas; rows of score 0 are padding.
-            indices: (B,) int64 catalog positions.
-            sizes: (B, 2) int64 original height and width.
-            canvas: height and width of the network canvas.
+        An image that comes twice counts once. Masks are kept as run lengths.
         """
-        detections = detections.detach().float().cpu()
-        for rows, index, (height, width) in zip(detections, indices.tolist(), sizes.tolist(), strict=True):
+        for found, index in zip(predictions, indices, strict=True):
             if index in self.images:
                 continue
             self.images.add(index)
-            rows = rows[rows[:, 4] > 0]
-            boxes = Letterbox(height, width, *canvas).inverse_boxes(rows[:, :4])
-            self.results += coco_rows(
-                clip_boxes(boxes, height, width),
-                rows[:, 4],
-                rows[:, 5].long(),
-                self.catalog.image_ids[index],
-                self.catalog.category_ids,
-            )
+            self.results += found.to_coco(self._ids[index], self.catalog.category_ids)
+            if found.rboxes is not None:
+                rows = self.results[len(self.results) - len(found) :]
+                for row, rbox, label in zip(rows, found.rboxes.tolist(), found.labels.tolist(), strict=True):
+                    row |= {"rbox": rbox, "label": label}
 
     def score(self) -> dict[str, Any]:
-        """Return the COCO report over the results of all processes; -1 where a number is undefined."""
+        """Return the report over the results of all processes; -1 where a number is undefined.
+
+        Numbers of the task's second protocol carry its prefix, such as ``segm_map``.
+        """
         gathered = gather_lists(self.results)
-        return score_coco(self.catalog.to_coco(), gathered, kind="bbox").to_dict()
+        report: dict[str, Any] = {}
+        for kind, prefix in self.scores.items():
+            numbers = _SCORERS[kind](self.catalog, gathered)
+            report |= {prefix + name: value for name, value in numbers.items()}
+        return report
 
 
-def coco_rows(
-    boxes: Tensor, scores: Tensor, labels: Tensor, image_id: int, category_ids: Any
-) -> list[dict[str, Any]]:
-    """Return COCO result records of boxes (N, 4) xyxy, scores (N,) and labels (N,) of one image."""
-    corner_size = torch.cat([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], dim=1).double()
-    return [
-        {"image_id": image_id, "category_id": int(category_ids[label]), "bbox": box, "score": score}
-        for box, score, label in zip(
-            corner_size.tolist(), scores.double().tolist(), labels.tolist(), strict=True
-        )
-    ]
+def _coco(kind: str) -> Callable[[Catalog, Rows], Mapping[str, Any]]:
+    return lambda catalog, rows: score_coco(catalog.to_coco(), rows, kind=kind).to_dict()
 
 
-def gather_lists(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rotated(catalog: Catalog, rows: Rows) -> Mapping[str, Any]:
+    by_image: defaultdict[Any, Rows] = defaultdict(list)
+    for row in rows:
+        by_image[row["image_id"]].append(row)
+    predictions = []
+    for image_id in catalog.image_ids:
+        mine = by_image[image_id]
+        boxes = torch.tensor([row["rbox"] for row in mine], dtype=torch.float32).view(-1, 5)
+        scores = torch.tensor([row["score"] for row in mine], dtype=torch.float32)
+        predictions.append((boxes, scores, torch.tensor([row["label"] for row in mine], dtype=torch.int64)))
+    truths = [catalog.targets(index) for index in range(len(catalog))]
+    return score_rotated(predictions, truths, catalog.class_names).to_dict()
+
+
+_SCORERS: Mapping[str, Callable[[Catalog, Rows], Mapping[str, Any]]] = {
+    "bbox": _coco("bbox"),
+    "segm": _coco("segm"),
+    "keypoints": _coco("keypoints"),
+    "rotated": _rotated,
+}
+
+
+def gather_lists(rows: Rows) -> Rows:
     """Return the rows of every process, in rank order; the rows themselves outside distributed runs."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return rows
-    shards: list[list[dict[str, Any]]] = [[] for _ in range(torch.distributed.get_world_size())]
+    shards: list[Rows] = [[] for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather_object(shards, rows)
     seen: set[Any] = set()
-    merged: list[dict[str, Any]] = []
+    merged: Rows = []
     for shard in shards:
         fresh = {row["image_id"] for row in shard} - seen
         merged += [row for row in shard if row["image_id"] in fresh]

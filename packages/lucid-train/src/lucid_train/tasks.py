@@ -7,16 +7,53 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task's defaults: canvas side in pixels, evaluation batch, the metric that ranks checkpoints."""
+    """One task.
+
+    Attributes:
+        image_size: canvas side in pixels when none is given.
+        eval_batch: images per step of an evaluation when none is given.
+        scores: what is scored, and how its numbers are prefixed in reports: ``bbox``, ``segm``, ``keypoints`` or
+            ``rotated``.
+        logged: columns of the metrics table and the report's numbers they show.
+        headline: the column that ranks checkpoints.
+        least_score: detections that score less are not decoded for scoring; masks and points cost something.
+    """
 
     image_size: int
     eval_batch: int
+    scores: Mapping[str, str]
+    logged: Mapping[str, str]
     headline: str
+    least_score: float = 0.0
 
+
+_BOXES = {"val/mAP": "map", "val/mAP50": "map_50", "val/mAP75": "map_75"}
 
 TASK_TABLE: Mapping[str, TaskRow] = MappingProxyType(
     {
-        "detect": TaskRow(image_size=640, eval_batch=32, headline="val/mAP"),
+        "detect": TaskRow(640, 32, {"bbox": ""}, _BOXES, "val/mAP"),
+        "segment": TaskRow(
+            640,
+            32,
+            {"bbox": "", "segm": "segm_"},
+            _BOXES | {"val/segm_mAP": "segm_map", "val/segm_mAP50": "segm_map_50"},
+            "val/segm_mAP",
+            least_score=1e-3,
+        ),
+        "pose": TaskRow(
+            640,
+            32,
+            {"bbox": "", "keypoints": "oks_"},
+            _BOXES | {"val/oks_mAP": "oks_map", "val/oks_mAP50": "oks_map_50"},
+            "val/oks_mAP",
+        ),
+        "obb": TaskRow(
+            1024,
+            8,
+            {"rotated": ""},
+            {"val/rotated_mAP": "map", "val/rotated_mAP50": "map_50", "val/rotated_mAP75": "map_75"},
+            "val/rotated_mAP",
+        ),
     }
 )
 

@@ -13,9 +13,10 @@ from lucid_viz.style import PALETTE
 
 Columns = Mapping[str, Sequence[float]]
 
-_HEADLINE = ("val/mAP", "val/mAP50", "val/mAP75")
+# one hue per series, dark enough on white: the palette's yellow is for images
+_HUES = (0, 8, 2, 7, 5, 4)
 _TOTALS = ("train/loss", "val/loss")
-_ONE_TO_ONE = ("train/o2o_box", "train/o2o_cls", "train/o2o_l1")
+_NOT_PARTS = ("train/loss", "train/o2m_")
 
 
 def read_metrics(path: str | Path) -> dict[str, list[float]]:
@@ -58,7 +59,7 @@ def read_metrics(path: str | Path) -> dict[str, list[float]]:
 
 
 def plot_curves(metrics: Columns | str | Path, mark_epoch: int | None = None) -> Figure:
-    """Return an open figure of a run's curves: AP, total loss, and the one-to-one parts on log axes.
+    """Return an open figure of a run's curves: AP, total loss, and on log axes the one-to-one parts and task terms.
 
     Args:
         metrics: columns by name, or where :func:`read_metrics` finds them.
@@ -69,9 +70,11 @@ def plot_curves(metrics: Columns | str | Path, mark_epoch: int | None = None) ->
     columns = read_metrics(metrics) if isinstance(metrics, str | Path) else metrics
     figure = Figure(figsize=(13.5, 3.9), layout="constrained")
     panels: Any = figure.subplots(1, 3)
-    _panel(panels[0], columns, _HEADLINE, "average precision (end-to-end)", log=False)
+    scores = [name for name in columns if name.startswith("val/") and "mAP" in name]
+    parts = [name for name in columns if name.startswith("train/") and not name.startswith(_NOT_PARTS)]
+    _panel(panels[0], columns, scores[: len(_HUES)], "average precision (end-to-end)", log=False)
     _panel(panels[1], columns, _TOTALS, "loss", log=True)
-    _panel(panels[2], columns, _ONE_TO_ONE, "one-to-one parts", log=True)
+    _panel(panels[2], columns, parts[: len(_HUES)], "one-to-one parts", log=True)
     if mark_epoch is not None:
         for ax in panels:
             ax.axvline(mark_epoch, color="0.6", linewidth=0.8, linestyle=":")
@@ -92,8 +95,7 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
         if not points:
             continue
         drawn += 1
-        # one hue per series, dark enough on white: the palette's yellow is for images
-        color = PALETTE[(0, 8, 2)[position]]
+        color = PALETTE[_HUES[position]]
         ax.plot(*zip(*points, strict=True), color=color, label=name, marker="." if len(points) < 40 else None)
         ax.annotate(
             f"{points[-1][1]:.3g}",

@@ -1,9 +1,30 @@
 """The marks that labels and predictions share."""
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from lucid_viz.style import text_color
+from lucid_models import Predictions
+from lucid_viz.style import class_color, rgb, text_color
+
+TINT = 0.45
+"""How much of a mask's colour covers the image."""
+
+
+def mask_tint(predictions: Predictions, confidence: float) -> npt.NDArray[np.float32] | None:
+    """Return (H, W, 4) colour and opacity of all masks above the confidence, the surest on top; None without masks."""
+    if predictions.masks is None:
+        return None
+    tint = np.zeros((*predictions.image_size, 4), np.float32)
+    masks: npt.NDArray[Any] = predictions.masks.cpu().numpy()
+    sure = [i for i, score in enumerate(predictions.scores.tolist()) if score > confidence]
+    for number in reversed(sure):
+        color = np.array(rgb(class_color(int(predictions.labels[number]))), np.float32) / 255
+        tint[masks[number]] = (*color, TINT)
+    return tint
 
 
 def rectangle(ax: Axes, box: list[float], color: str, width: float, style: str) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Polygon
 from torch import Tensor
 
 from lucid_data import Targets, read_image
+from lucid_geometry import rboxes_to_polygons
 from lucid_models import Detector, Predictions, Predictor
-from lucid_viz.marks import box_text, rectangle
+from lucid_viz.marks import box_text, mask_tint, rectangle
 from lucid_viz.style import RenderOptions, caption, class_color
 from lucid_viz.truth import draw_ground_truth
 
@@ -31,7 +33,9 @@ def show_image(ax: Axes, image: Tensor) -> None:
 
 
 def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions | None = None) -> None:
-    """Draw predictions above the confidence: solid outlines, class and score.
+    """Draw predictions above the confidence: solid outlines, class and score, masks, points and oriented boxes.
+
+    Points are full where the model thinks them visible, hollow elsewhere.
 
     Args:
         ax: axes that show the original image.
@@ -39,14 +43,26 @@ def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions 
         options: confidence, widths and text size.
     """
     options = options or RenderOptions()
+    tint = mask_tint(predictions, options.confidence)
+    if tint is not None:
+        height, width = predictions.image_size
+        ax.imshow(tint, extent=(0, width, height, 0), interpolation="nearest")
     rows = zip(
         predictions.boxes.tolist(), predictions.scores.tolist(), predictions.labels.tolist(), strict=True
     )
-    for box, score, label in rows:
+    for number, (box, score, label) in enumerate(rows):
         if score <= options.confidence:
             continue
         color = class_color(label)
-        rectangle(ax, box, color, options.box_width, "-")
+        if predictions.rboxes is None:
+            rectangle(ax, box, color, options.box_width, "-")
+        else:
+            corners = rboxes_to_polygons(predictions.rboxes[number]).tolist()
+            ax.add_patch(Polygon(corners, fill=False, edgecolor=color, linewidth=options.box_width))
+        if predictions.keypoints is not None:
+            for x, y, visible in predictions.keypoints[number].tolist():
+                face = color if visible > 0.5 else "none"
+                ax.plot(x, y, "o", markersize=4, markerfacecolor=face, markeredgecolor=color, clip_on=True)
         if options.show_labels:
             box_text(ax, box, caption(predictions.names, label, score), color, options.font_size)
 
@@ -120,12 +136,21 @@ def comparison_sheet(
     for row, (image, found) in enumerate(zip(images, predictions, strict=True)):
         if annotations is not None:
             show_image(grid[row][0], image)
-            draw_ground_truth(grid[row][0], annotations[row], names=found.names, options=options)
+            draw_ground_truth(grid[row][0], annotations[row], task_of(found), found.names, options)
         show_image(grid[row][-1], image)
         draw_predictions(grid[row][-1], found, options)
     for ax, title in zip(grid[0], ("labels", "predictions")[-columns:], strict=True):
         ax.set_title(title)
     return figure
+
+
+def task_of(predictions: Predictions) -> str:
+    """Return the task whose labels look like ``predictions``."""
+    if predictions.masks is not None:
+        return "segment"
+    if predictions.keypoints is not None:
+        return "pose"
+    return "detect" if predictions.rboxes is None else "obb"
 
 
 def batch_sheet(

@@ -2,13 +2,12 @@
 
 from lucid_train.callbacks.checkpoints import Checkpoints, Interrupted
 from lucid_train.callbacks.ema import EmaCallback
-from lucid_train.callbacks.history import COLUMNS, History
+from lucid_train.callbacks.history import History
 from lucid_train.callbacks.loader import LoaderEpoch, ValidateLast
 from lucid_train.callbacks.observe import Observe, Observer, Progress
 from lucid_train.callbacks.progressive import ProgressiveWeight
 
 __all__ = [
-    "COLUMNS",
     "Checkpoints",
     "EmaCallback",
     "History",

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,12 @@ from lightning.pytorch.callbacks import Callback
 from lucid_train.files import write_text
 from lucid_train.module import DetectionLitModule
 
-PARTS = ("loss", "o2m_box", "o2m_cls", "o2m_l1", "o2o_box", "o2o_cls", "o2o_l1")
-COLUMNS = (
-    "epoch",
-    "step",
-    "lr",
-    "alpha",
-    *(f"train/{part}" for part in PARTS),
-    *(f"val/{part}" for part in PARTS),
-    "val/mAP",
-    "val/mAP50",
-    "val/mAP75",
-)
+
+def table_columns(module: DetectionLitModule) -> tuple[str, ...]:
+    """Return the columns of a module's ``metrics.csv``: they depend on its task alone."""
+    parts = [name.partition("/")[2] for name in module.latest_parts]
+    train, val = ([f"{stage}/{part}" for part in parts] for stage in ("train", "val"))
+    return ("epoch", "step", "lr", "alpha", *train, *val, *module.row.logged)
 
 
 class History(Callback):
@@ -88,7 +83,7 @@ class History(Callback):
         self.rows.append(row | self._validation)
         self._sums, self._images, self._validation = {}, 0, {}
         if trainer.is_global_zero:
-            write_table(self.path, self.rows)
+            write_table(self.path, table_columns(pl_module), self.rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows, the step losses and the open accumulators."""
@@ -106,10 +101,10 @@ class History(Callback):
         self._sums, self._images = dict(state_dict["sums"]), state_dict["images"]
 
 
-def write_table(path: Path, rows: list[dict[str, float]]) -> None:
-    """Write the rows under stable column names; a cell is empty where an epoch has no such number."""
+def write_table(path: Path, columns: Sequence[str], rows: list[dict[str, float]]) -> None:
+    """Write the rows under the columns; a cell is empty where an epoch has no such number."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, stream.getvalue())
