@@ -7,7 +7,7 @@ import torch
 from matplotlib.figure import Figure
 
 from lucid_data import Targets
-from lucid_viz import batch_sheet, class_color, draw_ground_truth
+from lucid_viz import batch_sheet, draw_ground_truth
 
 
 @pytest.fixture
@@ -31,26 +31,39 @@ def one_of_everything() -> Targets:
     )
 
 
-def test_outlines_are_filled_ring_by_ring(axes):
+def polygons(axes):
+    return [patch for patch in axes.patches if type(patch).__name__ == "Polygon"]
+
+
+def test_outlines_are_dashed_and_unfilled_ring_by_ring(axes):
     draw_ground_truth(axes, one_of_everything(), "segment")
-    rings = [p.get_path().vertices.tolist() for p in axes.patches if hasattr(p, "get_path") and p.get_alpha()]
-    assert rings == [
+    assert [patch.get_xy().tolist() for patch in polygons(axes)] == [
         [[10, 10], [30, 10], [30, 20], [10, 10]],
         [[12, 18], [14, 18], [13, 20], [12, 18]],
     ]
+    assert all(patch.get_linestyle() == "--" and not patch.get_fill() for patch in polygons(axes))
+
+
+def test_an_instance_without_an_outline_is_drawn_as_its_box(axes):
+    targets = one_of_everything().replace(polygons=((),), crowd=torch.zeros(0, 4))
+    draw_ground_truth(axes, targets, "segment")
+    (box,) = axes.patches
+    assert box.get_bbox().extents.tolist() == [10, 10, 30, 20]
 
 
 def test_an_oriented_box_has_its_four_corners(axes):
     draw_ground_truth(axes, one_of_everything(), "obb")
-    (corners,) = [p.get_xy() for p in axes.patches if type(p).__name__ == "Polygon"]
+    (patch,) = polygons(axes)
+    corners = patch.get_xy()
     # 20 x 10 about (20, 15), turned by a quarter: 10 wide and 20 high
     assert sorted((round(x), round(y)) for x, y in corners[:4]) == [(15, 5), (15, 25), (25, 5), (25, 25)]
 
 
-def test_points_are_full_when_seen_hollow_when_hidden_and_absent_when_unlabelled(axes):
+def test_points_are_hollow_small_when_hidden_and_absent_when_unlabelled(axes):
     draw_ground_truth(axes, one_of_everything(), "pose")
-    marks = [(line.get_xydata().tolist(), line.get_markerfacecolor()) for line in axes.lines]
-    assert marks == [([[11, 12]], class_color(1)), ([[13, 14]], "none")]
+    marks = [(line.get_xydata().tolist(), line.get_markersize()) for line in axes.lines]
+    assert marks == [([[11, 12]], 4.0), ([[13, 14]], 2.0)]
+    assert {line.get_markerfacecolor() for line in axes.lines} == {"none"}
 
 
 @pytest.mark.parametrize("task", ["detect", "segment", "pose", "obb"])

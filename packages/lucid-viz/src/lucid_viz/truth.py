@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from matplotlib.axes import Axes
-from matplotlib.patches import PathPatch, Polygon, Rectangle
-from matplotlib.path import Path
+from matplotlib.patches import Polygon, Rectangle
+from torch import Tensor
 
 from lucid_data import Targets
 from lucid_geometry import rboxes_to_polygons
@@ -22,9 +22,10 @@ def draw_ground_truth(
     names: Sequence[str] = (),
     options: RenderOptions | None = None,
 ) -> None:
-    """Draw labels: dashed boxes, filled outlines, points (hollow when hidden), oriented boxes; no scores.
+    """Draw labels, dashed and unfilled and without scores: boxes, outlines, points, oriented boxes.
 
-    Ignore regions are hatched in grey, difficult objects dotted.
+    An instance without an outline is drawn as its box. Points are hollow, hidden ones small. Ignore regions are hatched
+    in grey, difficult objects dotted.
 
     Args:
         ax: axes that show the image.
@@ -55,29 +56,30 @@ def _box(ax: Axes, targets: Targets, number: int, color: str, options: RenderOpt
 
 def _outline(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
     rings = targets.polygons[number] if targets.polygons else ()
+    if not rings:
+        _box(ax, targets, number, color, options)
     for ring in rings:
-        # an even-odd fill shows what the mask is: a slit joins a hole to its outer ring without filling it
-        corners = [*ring.tolist(), ring[0].tolist()]
-        codes = [Path.MOVETO, *([Path.LINETO] * (len(corners) - 2)), Path.CLOSEPOLY]
-        ax.add_patch(
-            PathPatch(Path(corners, codes), facecolor=color, edgecolor=color, alpha=0.45, linewidth=0.8)
-        )
+        _closed(ax, ring, color, options, _style(targets, number))
 
 
 def _points(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
     for x, y, visibility in targets.keypoints[number].tolist() if len(targets.keypoints) else ():
         if visibility > 0:
-            face = color if visibility > 1 else "none"
-            ax.plot(x, y, "o", markersize=4, markerfacecolor=face, markeredgecolor=color, markeredgewidth=1.0)
+            size = 4.0 if visibility > 1 else 2.0
+            ax.plot(
+                x, y, "o", markersize=size, markerfacecolor="none", markeredgecolor=color, markeredgewidth=1.2
+            )
 
 
 def _oriented_box(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
     if len(targets.rboxes):
-        corners = rboxes_to_polygons(targets.rboxes[number]).tolist()
-        style = _style(targets, number)
-        ax.add_patch(
-            Polygon(corners, fill=False, edgecolor=color, linewidth=options.truth_width, linestyle=style)
-        )
+        _closed(ax, rboxes_to_polygons(targets.rboxes[number]), color, options, _style(targets, number))
+
+
+def _closed(ax: Axes, corners: Tensor, color: str, options: RenderOptions, style: str) -> None:
+    ax.add_patch(
+        Polygon(corners.tolist(), fill=False, edgecolor=color, linewidth=options.truth_width, linestyle=style)
+    )
 
 
 def _style(targets: Targets, number: int) -> str:
@@ -94,7 +96,7 @@ def _ignore_region(ax: Axes, box: list[float]) -> None:
 _MARKS: Mapping[str, tuple[Mark, ...]] = MappingProxyType(
     {
         "detect": (_box,),
-        "segment": (_outline, _box),
+        "segment": (_outline,),
         "pose": (_box, _points),
         "obb": (_oriented_box,),
     }
