@@ -31,6 +31,12 @@ def enliven(detector: Detector) -> Detector:
     return detector
 
 
+@pytest.fixture(scope="session")
+def enlivening() -> Callable[[Detector], Detector]:
+    """The function `enliven`, for fixtures that outlive a test."""
+    return enliven
+
+
 @pytest.fixture
 def lively(detector: Detector) -> Detector:
     """A detector whose BatchNorm statistics and affines are those of no fresh network."""

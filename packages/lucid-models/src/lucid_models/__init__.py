@@ -29,6 +29,7 @@ from lucid_models.decode import (
 )
 from lucid_models.deploy import Deployed, deployed, fuse
 from lucid_models.detector import Detector, build_detector
+from lucid_models.exports import ExportedPredictor, ExportInfo, Parity, export, parity
 from lucid_models.heads import BranchOutput, HeadOutput
 from lucid_models.loading import load
 from lucid_models.losses import (
@@ -85,11 +86,14 @@ __all__ = [
     "Deployed",
     "DetectionLoss",
     "Detector",
+    "ExportInfo",
+    "ExportedPredictor",
     "HeadOutput",
     "KeypointResiduals",
     "LossResult",
     "LossSettings",
     "PaddedTargets",
+    "Parity",
     "Positives",
     "Predictions",
     "Predictor",
@@ -123,6 +127,7 @@ __all__ = [
     "dice_loss",
     "encode_masks",
     "end_to_end",
+    "export",
     "fuse",
     "image_masks",
     "keypoint_likelihood_loss",
@@ -137,6 +142,7 @@ __all__ = [
     "mask_values",
     "oks_loss",
     "oks_sigmas",
+    "parity",
     "positives",
     "rotated_box_loss",
     "rotated_candidate_mask",

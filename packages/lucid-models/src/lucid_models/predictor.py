@@ -42,6 +42,20 @@ def letterbox_image(image: Tensor, letterbox: Letterbox, out: Tensor | None = No
     return out
 
 
+def letterbox_batch(images: Sequence[Tensor], side: int) -> tuple[Tensor, list[Letterbox]]:
+    """Return canvases uint8 (B, 3, side, side), channels last, of images uint8 (3, H, W), and how they lie there.
+
+    >>> canvas, letterboxes = letterbox_batch([torch.zeros(3, 20, 40, dtype=torch.uint8)], 64)
+    >>> canvas.shape, letterboxes[0].pad_top
+    (torch.Size([1, 3, 64, 64]), 16)
+    """
+    letterboxes = [Letterbox(image.shape[1], image.shape[2], side, side) for image in images]
+    canvas = torch.empty((len(images), 3, side, side), dtype=torch.uint8, memory_format=torch.channels_last)
+    for image, letterbox, out in zip(images, letterboxes, canvas, strict=True):
+        letterbox_image(image.cpu(), letterbox, out)
+    return canvas, letterboxes
+
+
 class Predictor:
     """A folded detector that maps images to `Predictions`.
 
@@ -107,13 +121,7 @@ class Predictor:
             yield from self._predict([as_image(source, start + i) for i, source in enumerate(part)])
 
     def _predict(self, images: Sequence[Tensor]) -> Iterator[Predictions]:
-        side = self.image_size
-        letterboxes = [Letterbox(image.shape[1], image.shape[2], side, side) for image in images]
-        canvas = torch.empty(
-            (len(images), 3, side, side), dtype=torch.uint8, memory_format=torch.channels_last
-        )
-        for image, letterbox, out in zip(images, letterboxes, canvas, strict=True):
-            letterbox_image(image.cpu(), letterbox, out)
+        canvas, letterboxes = letterbox_batch(images, self.image_size)
         with torch.inference_mode():
             output = self._network(canvas.to(self.device).float().div_(255))
         # the network's output needs no gradient, so what is made of it outside is ordinary tensors without one

@@ -57,6 +57,19 @@ def image_masks(coeff: Tensor, prototypes: Tensor, boxes: Tensor, letterbox: Let
     return result
 
 
+def canvas_to_image(masks: Tensor, letterbox: Letterbox) -> Tensor:
+    """Return masks (N, H, W) bool on the original image of masks (N, canvas height, canvas width) bool.
+
+    Each image pixel takes the canvas pixel that its centre falls into.
+
+    >>> canvas_to_image(torch.ones(1, 64, 64) > 0, Letterbox(8, 16, 64, 64)).shape
+    torch.Size([1, 8, 16])
+    """
+    rows = _source(letterbox.height, letterbox.ratio, letterbox.pad_top, letterbox.canvas_height)
+    columns = _source(letterbox.width, letterbox.ratio, letterbox.pad_left, letterbox.canvas_width)
+    return masks.index_select(1, rows.to(masks.device)).index_select(2, columns.to(masks.device))
+
+
 def _uncut(coeff: Tensor, prototypes: Tensor, height: int, width: int) -> Tensor:
     """Return (B, N, height, width) bool: the enlarged probability is above the threshold."""
     probabilities = assemble_masks(coeff.float(), prototypes.float()).sigmoid()

@@ -5,6 +5,7 @@ B images, k detections each.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -87,18 +88,16 @@ def decode_each(
         coeff = rows_at(output.coeff, anchors.clamp(min=0))
     rows_cpu = detections.float().cpu()
     for image, (rows, letterbox) in enumerate(zip(rows_cpu, letterboxes, strict=True)):
-        kept = _usable(rows, confidence)
-        found = _on_image(rows[kept], letterbox, names)
-        if keypoints is not None:
-            canvas = keypoints[image].cpu()[kept]
-            back = letterbox.inverse_points(canvas[:, :, :2])
-            found = replace(found, keypoints=torch.cat((back, canvas[:, :, 2:]), -1))
+        masks: Callable[[Tensor], Tensor] | None = None
         if coeff is not None and output.prototypes is not None:
-            place = coeff.device
-            boxes = rows[kept, :4].to(place)
-            masks = image_masks(coeff[image, kept.to(place)], output.prototypes[image], boxes, letterbox)
-            found = replace(found, masks=masks)
-        yield found
+            masks = partial(_masks_of, rows, coeff[image], output.prototypes[image], letterbox)
+        canvas_points = None if keypoints is None else keypoints[image].cpu()
+        yield place_on_image(rows, letterbox, names, confidence, canvas_points, masks)
+
+
+def _masks_of(rows: Tensor, coeff: Tensor, prototypes: Tensor, letterbox: Letterbox, kept: Tensor) -> Tensor:
+    place = coeff.device
+    return image_masks(coeff[kept.to(place)], prototypes, rows[kept, :4].to(place), letterbox)
 
 
 def to_predictions(
@@ -116,7 +115,29 @@ def to_predictions(
     tensor([[   0.,    0.,  960., 1080.]])
     """
     images = zip(detections.float().cpu(), letterboxes, strict=True)
-    return [_on_image(rows[_usable(rows, confidence)], letterbox, names) for rows, letterbox in images]
+    return [place_on_image(rows, letterbox, names, confidence) for rows, letterbox in images]
+
+
+def place_on_image(
+    rows: Tensor,
+    letterbox: Letterbox,
+    names: tuple[str, ...],
+    confidence: float,
+    keypoints: Tensor | None = None,
+    masks: Callable[[Tensor], Tensor] | None = None,
+) -> Predictions:
+    """Return one image's `Predictions` of its canvas rows (k, 6 or 7), of those that count.
+
+    ``keypoints`` (k, K, 3) lie on the canvas too; ``masks`` makes the masks (n, H, W) on the image of the n
+    rows at the indices it is given, all on the CPU.
+    """
+    kept = _usable(rows, confidence)
+    found = _on_image(rows[kept], letterbox, names)
+    if keypoints is not None:
+        canvas = keypoints[kept]
+        back = letterbox.inverse_points(canvas[:, :, :2])
+        found = replace(found, keypoints=torch.cat((back, canvas[:, :, 2:]), -1))
+    return found if masks is None else replace(found, masks=masks(kept))
 
 
 def _usable(rows: Tensor, confidence: float) -> Tensor:
