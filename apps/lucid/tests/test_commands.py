@@ -16,6 +16,8 @@ def test_help_of_every_command_works_without_data(lucid):
         ["eval"],
         ["predict"],
         ["plot"],
+        ["report"],
+        ["score"],
         ["info"],
         ["data"],
         ["data", "check"],
@@ -26,7 +28,7 @@ def test_help_of_every_command_works_without_data(lucid):
 
 
 def test_every_command_shows_an_example(lucid):
-    for words in (["demo"], ["fit"], ["eval"], ["predict"], ["plot"], ["info"], ["data", "check"]):
+    for words in (["demo"], ["fit"], ["eval"], ["predict"], ["plot"], ["report"], ["score"], ["info"]):
         _, out, _ = lucid(*words, "--help")
         assert "lucid " + " ".join(words) in " ".join(out.split()), words
 

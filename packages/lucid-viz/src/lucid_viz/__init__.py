@@ -11,6 +11,7 @@ from lucid_viz.overlay import (
     show_predictions,
 )
 from lucid_viz.raster import burn_predictions
+from lucid_viz.report import ReportFigure, ReportSection, ReportTable, report
 from lucid_viz.scores import plot_confusion, plot_precision_recall, plot_stats
 from lucid_viz.style import PALETTE, RenderOptions, class_color
 from lucid_viz.truth import draw_ground_truth
@@ -18,6 +19,9 @@ from lucid_viz.truth import draw_ground_truth
 __all__ = [
     "PALETTE",
     "RenderOptions",
+    "ReportFigure",
+    "ReportSection",
+    "ReportTable",
     "batch_sheet",
     "burn_predictions",
     "class_color",
@@ -30,6 +34,7 @@ __all__ = [
     "plot_stats",
     "predict_and_draw",
     "read_metrics",
+    "report",
     "save_figure",
     "save_image",
     "show_image",

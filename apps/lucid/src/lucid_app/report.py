@@ -1,0 +1,181 @@
+"""``lucid report``: a run as one HTML file."""
+
+import math
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lucid_app.checks import check_at_least, check_file_target, choose_device
+from lucid_app.console import counting, out
+from lucid_app.judged import Judged, judge
+from lucid_data import confusion_matrix, error_split
+from lucid_train import DetectionDataModule, find_run, stored_config, task_row
+from lucid_viz import (
+    RenderOptions,
+    ReportFigure,
+    ReportSection,
+    ReportTable,
+    comparison_sheet,
+    plot_confusion,
+    plot_curves,
+    plot_precision_recall,
+    read_metrics,
+)
+from lucid_viz import report as render
+
+SHOWN = 3
+CONFIDENCE = 0.25
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    output: Annotated[
+        Path | None, typer.Option(help="HTML file; report.html in the run when absent.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Judge this many validation images; 0 for all.")] = 500,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    data: Annotated[
+        Path | None, typer.Option(help="Where the data lie now; as in the run when absent.")
+    ] = None,
+) -> None:
+    """Write a run as one HTML file: settings, curves, scores, confusions, errors, best and worst images.
+
+    The best checkpoint (the last one where there is no best) is run on the validation images. The file loads nothing
+    from elsewhere.
+
+    Examples:
+        lucid report runs/detect-n-1
+
+        lucid report runs/detect-n-1 --output report.html --limit 0
+    """
+    check_at_least("--limit", limit, 0)
+    check_file_target("--output", output)
+    device = choose_device(device)
+    config = stored_config(run)
+    if data is not None:
+        config = config.updated(data={"path": data})
+    started = time.perf_counter()
+    checkpoint = _checkpoint(run)
+    catalog = DetectionDataModule(config).val_catalog
+    if limit:
+        catalog = catalog.subset(range(min(limit, len(catalog))))
+    with counting("judging") as observe:
+        judged = judge(checkpoint, catalog, device, observe)
+    sections = [
+        _scores(judged),
+        ReportSection("Curves", figures=(ReportFigure(plot_curves(run), "Scores and losses by epoch"),)),
+        *_quality(judged),
+        *_images(judged),
+        _epochs(run),
+        _settings(config.model_dump(mode="json")),
+        _environment(device, checkpoint, time.perf_counter() - started),
+    ]
+    file = output or run / "report.html"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    subtitle = f"{config.model.task}, size {config.model.size}, {len(catalog)} validation images of {catalog.root.name}"
+    temporary = file.with_name(file.name + ".tmp")
+    temporary.write_text(render(run.resolve().name, sections, subtitle=subtitle), encoding="utf-8")
+    temporary.replace(file)
+    out.print(str(file), soft_wrap=True)
+
+
+def _checkpoint(run: Path) -> Path:
+    _, last = find_run(run, "last")
+    best = run / "checkpoints" / "best.ckpt"
+    if best.is_file():
+        return best
+    if last is None:
+        raise FileNotFoundError(f"{run}: no checkpoint yet; let the run finish an epoch")
+    return last
+
+
+def _scores(judged: Judged) -> ReportSection:
+    row = task_row(judged.catalog.task)
+    names = [name for name, value in judged.numbers.items() if isinstance(value, float)]
+    overall = ReportTable(("number", "value"), tuple((name, float(judged.numbers[name])) for name in names))
+    tables = [overall]
+    for kind, prefix in row.scores.items():
+        classes = judged.numbers.get(f"{prefix}per_class", {})
+        rows = tuple(
+            (name, float(one["map"]), float(one["map_50"]), int(one["ground_truths"]))
+            for name, one in classes.items()
+        )
+        tables.append(ReportTable(("class", "AP50-95", "AP50", "objects"), rows, f"{kind} by class"))
+    return ReportSection(
+        "Scores", "End-to-end predictions; -1 where there is nothing to score.", tables=tuple(tables)
+    )
+
+
+def _quality(judged: Judged) -> list[ReportSection]:
+    curves = tuple(
+        ReportFigure(plot_precision_recall(found), f"Precision against recall ({kind})")
+        for kind, found in judged.curves.items()
+    )
+    sections = [ReportSection("Precision and recall", figures=curves)] if curves else []
+    pairs = judged.pairs()
+    matrix = confusion_matrix(*pairs, judged.catalog.class_names, confidence=CONFIDENCE)
+    figure = ReportFigure(plot_confusion(matrix), f"Confusions at confidence {CONFIDENCE}")
+    split = error_split(*pairs, judged.catalog.class_names)
+    rows = tuple((kind, split.counts[kind], 100 * split.gains[kind]) for kind in split.counts)
+    table = ReportTable(
+        ("error", "count", "gain, points"),
+        rows,
+        f"What mending a kind of error adds to the AP50 of boxes, {split.map_50:.4f}",
+    )
+    return [*sections, ReportSection("Confusions and errors", tables=(table,), figures=(figure,))]
+
+
+def _images(judged: Judged) -> list[ReportSection]:
+    order = judged.by_quality(CONFIDENCE)
+    best, worst = order[:SHOWN], [index for index in order[::-1] if index not in order[:SHOWN]][:SHOWN]
+    return [
+        ReportSection(title, "Labels left, predictions right.", figures=(_sheet(judged, chosen, title),))
+        for title, chosen in (("Best images", best), ("Worst images", worst))
+        if chosen
+    ]
+
+
+def _sheet(judged: Judged, chosen: list[int], title: str) -> ReportFigure:
+    images, targets = zip(*(judged.catalog.sample(index)[:2] for index in chosen), strict=True)
+    found = [judged.predictions[index] for index in chosen]
+    names = ", ".join(judged.catalog.file_names[index] for index in chosen)
+    figure = comparison_sheet(images, found, targets, RenderOptions(confidence=CONFIDENCE))
+    return ReportFigure(figure, f"{title}: {names}")
+
+
+def _epochs(run: Path) -> ReportSection:
+    columns = read_metrics(run)
+    shown = [name for name in columns if name in ("epoch", "lr", "train/loss", "val/loss") or "mAP" in name]
+    rows = tuple(zip(*(_column(name, columns[name]) for name in shown), strict=True))
+    return ReportSection("Epochs", tables=(ReportTable(tuple(shown), rows),))
+
+
+def _column(name: str, values: list[float]) -> list[float | int | None]:
+    whole = name == "epoch"
+    return [None if math.isnan(value) else int(value) if whole else value for value in values]
+
+
+def _settings(document: dict[str, Any]) -> ReportSection:
+    rows = tuple(
+        (f"{section}.{key}", "" if value is None else str(value))
+        for section, values in document.items()
+        for key, value in values.items()
+    )
+    return ReportSection("Settings", tables=(ReportTable(("setting", "value"), rows),))
+
+
+def _environment(device: str, checkpoint: Path, seconds: float) -> ReportSection:
+    packages = ("lucid-app", "torch", "torchvision", "pycocotools", "matplotlib")
+    rows = (
+        ("checkpoint", checkpoint.name),
+        ("device of this report", device),
+        ("seconds it took", f"{seconds:.0f}"),
+        ("Python", platform.python_version()),
+        ("machine", f"{platform.system()} {platform.machine()}"),
+        *((name, version(name)) for name in packages),
+    )
+    return ReportSection("Environment", tables=(ReportTable(("what", "value"), rows),))
