@@ -17,6 +17,7 @@ def test_help_of_every_command_works_without_data(lucid):
         ["predict"],
         ["plot"],
         ["report"],
+        ["export"],
         ["score"],
         ["info"],
         ["data"],
@@ -28,7 +29,7 @@ def test_help_of_every_command_works_without_data(lucid):
 
 
 def test_every_command_shows_an_example(lucid):
-    for words in (["demo"], ["fit"], ["eval"], ["predict"], ["plot"], ["report"], ["score"], ["info"]):
+    for words in (["demo"], ["fit"], ["eval"], ["predict"], ["plot"], ["report"], ["export"], ["score"]):
         _, out, _ = lucid(*words, "--help")
         assert "lucid " + " ".join(words) in " ".join(out.split()), words
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from lucid_app import data, demo, evaluate, fit, info, plot, predict, report, score
+from lucid_app import data, demo, evaluate, export, fit, info, plot, predict, report, score
 from lucid_app.console import err
 from lucid_train import ConfigError, Interrupted
 
@@ -31,6 +31,7 @@ app.command("score")(score.score)
 app.command("predict")(predict.predict)
 app.command("plot")(plot.plot)
 app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
 

@@ -29,6 +29,7 @@ from lucid_models.decode import (
 )
 from lucid_models.deploy import Deployed, deployed, fuse
 from lucid_models.detector import Detector, build_detector
+from lucid_models.exports import FORMATS as EXPORT_FORMATS
 from lucid_models.exports import ExportedPredictor, ExportInfo, Parity, export, parity
 from lucid_models.heads import BranchOutput, HeadOutput
 from lucid_models.loading import load
@@ -72,6 +73,7 @@ from lucid_models.transfer import Transfer, TransferRow, load_weights
 
 __all__ = [
     "COCO_SIGMAS",
+    "EXPORT_FORMATS",
     "MANY_RULE",
     "ONE_RULE",
     "SIZES",
