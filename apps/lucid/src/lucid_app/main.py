@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
+    logging.getLogger("lucid").setLevel(logging.INFO)  # other libraries tell their users, not ours, what they do
     sys.exit(run(words, debug=debug))
 
 
