@@ -15,7 +15,7 @@ from lucid_train import ConfigError
 
 def info(
     size: Annotated[str | None, typer.Option(help="One size: n, s, m, l or x.")] = None,
-    task: Annotated[str | None, typer.Option(help="One task: detect.")] = None,
+    task: Annotated[str | None, typer.Option(help="One task: detect, segment, pose or obb.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the sizes as JSON.")] = False,
 ) -> None:
     """Show parameters and GFLOPs of every network, and this machine's environment.
