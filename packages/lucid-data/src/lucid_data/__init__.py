@@ -9,7 +9,7 @@ from lucid_data.device_color import jitter_batch
 from lucid_data.doctor.findings import Finding
 from lucid_data.download import Downloaded, download_coco, download_manifest, fetch
 from lucid_data.images import IMAGE_SUFFIXES, image_size, read_image
-from lucid_data.layout import Layout, available_splits
+from lucid_data.layout import available_splits
 from lucid_data.loader import EpochBatches, EvalLoader, TrainLoader, eval_loader, train_loader
 from lucid_data.metrics.coco import score_coco
 from lucid_data.metrics.coco_pairs import CocoPairs, coco_pairs
@@ -30,6 +30,7 @@ from lucid_data.picture_cache import PictureCache, cache_pictures
 from lucid_data.pipeline import EvalPipeline, Sample, TrainPipeline
 from lucid_data.policy import NO_AUGMENTATION, AugmentPolicy, policy_for
 from lucid_data.randomness import epoch_order
+from lucid_data.source import Layout
 from lucid_data.stats import Stats, stats
 from lucid_data.targets import Targets
 from lucid_data.tasks import Task

@@ -23,9 +23,10 @@ from lucid_data.formats.write_coco import coco_annotations
 from lucid_data.formats.yolo import read_yolo
 from lucid_data.images import read_image
 from lucid_data.label_store import stored
-from lucid_data.layout import Layout, Source, find_source
+from lucid_data.layout import find_source
 from lucid_data.records import Records
 from lucid_data.records_builder import RboxFit
+from lucid_data.source import Layout, Source
 from lucid_data.targets import Targets
 from lucid_data.tasks import TASK_NEEDS, Task, TaskNeeds, as_task
 

@@ -13,7 +13,8 @@ from lucid_data.doctor.pictures import examine_pictures
 from lucid_data.doctor.voc import check_voc
 from lucid_data.doctor.yolo import check_yolo
 from lucid_data.images import IMAGE_SUFFIXES
-from lucid_data.layout import Layout, Source, available_splits, coco_files, coco_folders, fitting_sources
+from lucid_data.layout import available_splits, coco_files, coco_folders, fitting_sources
+from lucid_data.source import Layout, Source
 from lucid_data.tasks import TASK_NEEDS, as_task
 
 

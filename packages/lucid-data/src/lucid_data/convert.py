@@ -18,7 +18,8 @@ from lucid_data.catalog import Catalog, open_catalog
 from lucid_data.conversion_losses import coco_losses, records_losses
 from lucid_data.formats.coco_json import load_document
 from lucid_data.formats.write_text import dataset_yaml, dota_rows, yolo_rows
-from lucid_data.layout import SPLIT_SPELLINGS, WHOLE, Layout, available_splits
+from lucid_data.layout import available_splits
+from lucid_data.source import SPLIT_SPELLINGS, WHOLE, Layout
 from lucid_data.tasks import as_task
 from lucid_data.whole import Observer, nothing, whole_folder
 

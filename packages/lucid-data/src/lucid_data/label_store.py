@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from lucid_data.formats.parsed import Parsed, ReadOptions
-from lucid_data.layout import Source
 from lucid_data.records import Records, Strings, travels_as
+from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
 from lucid_data.whole import whole_folder
 

@@ -9,20 +9,12 @@ oriented boxes; for other tasks it comes last, because upright boxes often lie b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
+from lucid_data.source import SPLIT_SPELLINGS, WHOLE, Layout, Source, spellings
 from lucid_data.tasks import TASK_NEEDS, as_task
 
-Layout = Literal["coco", "yolo", "voc", "dota"]
-
-SPLIT_SPELLINGS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation"),
-    "test": ("test", "testing"),
-}
-WHOLE = "all"
 _IMAGE_FOLDERS = ("images", "JPEGImages", "imgs", "data", ".")
 _JSON_FORMS = ("instances_{s}", "instances_{s}2017", "{s}", "{s}2017", "annotations_{s}", "{s}_annotations")
 _WHOLE_JSONS = ("annotations.json", "instances.json", "_annotations.coco.json", "coco.json", "labels.json")
@@ -32,36 +24,6 @@ _XML_FOLDERS = ("Annotations", "annotations", "annotations_voc", "xml")
 
 
 _Search = Callable[[Path, str, bool, list[Path]], "Source | None"]
-
-
-@dataclass(frozen=True)
-class Source:
-    """The files of one split.
-
-    Attributes:
-        layout: which reader opens it.
-        split: the name asked for.
-        root: the data set's folder.
-        images: folders that may hold the pictures, in order of preference.
-        labels: the COCO JSON, the YOLO dataset file, the folder of XML or of DOTA text files.
-        listing: the VOC split list, where there is one.
-    """
-
-    layout: Layout
-    split: str
-    root: Path
-    images: tuple[Path, ...]
-    labels: Path
-    listing: Path | None = None
-
-
-def spellings(split: str) -> tuple[str, ...]:
-    """Return the folder spellings tried for ``split``.
-
-    >>> spellings("val")
-    ('val', 'valid', 'validation')
-    """
-    return SPLIT_SPELLINGS.get(split, (split,))
 
 
 def find_source(

@@ -14,7 +14,7 @@ from lucid_data.doctor.pictures import examine_pictures
 from lucid_data.formats.dota import DotaObject, is_header, list_pictures, parse_line, unknown_class
 from lucid_data.formats.dota_classes import DOTA_CLASSES, class_list, label_of, spelled
 from lucid_data.formats.parsed import RowError
-from lucid_data.layout import Source
+from lucid_data.source import Source
 from lucid_geometry import polygons_to_rboxes, rboxes_to_polygons
 
 Size = tuple[int, int] | None

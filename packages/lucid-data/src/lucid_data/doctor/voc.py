@@ -9,7 +9,7 @@ from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
 from lucid_data.doctor.pictures import examine_pictures
 from lucid_data.formats.voc import VocFile, listed_stems, picture_names, read_voc_file
-from lucid_data.layout import Source
+from lucid_data.source import Source
 
 
 def check_voc(sources: list[Source], *, decode: bool, found: Findings) -> None:

@@ -11,7 +11,7 @@ from lucid_data.doctor.pictures import examine_pictures
 from lucid_data.formats.parsed import RowError
 from lucid_data.formats.yolo import DatasetFile, label_path, list_images, read_dataset_file, row_kind
 from lucid_data.formats.yolo_rows import Row, RowKind, parse_row
-from lucid_data.layout import Source
+from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
 
 

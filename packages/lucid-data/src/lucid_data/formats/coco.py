@@ -14,8 +14,8 @@ from lucid_data.formats.coco_json import Annotation, CocoFile, OutlinedAnnotatio
 from lucid_data.formats.coco_values import finite_number, id_key, numbers, outline_rings
 from lucid_data.formats.flip_pairs import keypoint_flip_pairs
 from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions, read_sizes
-from lucid_data.layout import Source
 from lucid_data.records_builder import RecordsBuilder
+from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
 
 Json = Mapping[str, Any]

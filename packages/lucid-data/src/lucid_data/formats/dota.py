@@ -13,8 +13,9 @@ from pathlib import Path
 from lucid_data.formats.dota_classes import DOTA_CLASSES, class_list, label_of, spelled
 from lucid_data.formats.parsed import Parsed, ReadOptions, RowError, read_sizes
 from lucid_data.images import IMAGE_SUFFIXES
-from lucid_data.layout import Source, dota_label_folders
+from lucid_data.layout import dota_label_folders
 from lucid_data.records_builder import RecordsBuilder
+from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
 
 _HEADER = re.compile(r"^\s*['\"]?[A-Za-z][^:]*:")

@@ -18,8 +18,8 @@ from defusedxml import DefusedXmlException
 
 from lucid_data.formats.parsed import Parsed, ReadOptions, read_sizes, reuse_names
 from lucid_data.images import IMAGE_SUFFIXES
-from lucid_data.layout import Source
 from lucid_data.records_builder import RecordsBuilder
+from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
 
 if TYPE_CHECKING:

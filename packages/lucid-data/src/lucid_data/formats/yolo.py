@@ -12,8 +12,8 @@ from lucid_data.formats.flip_pairs import keypoint_flip_pairs
 from lucid_data.formats.parsed import Parsed, ReadOptions, read_sizes
 from lucid_data.formats.yolo_rows import RowKind, read_rows, read_text
 from lucid_data.images import IMAGE_SUFFIXES
-from lucid_data.layout import SPLIT_SPELLINGS, Source, spellings
 from lucid_data.records_builder import RecordsBuilder
+from lucid_data.source import SPLIT_SPELLINGS, Source, spellings
 from lucid_data.tasks import TaskNeeds
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from lucid_data.catalog import Catalog, open_catalog
 from lucid_data.formats.coco_json import load_document
-from lucid_data.layout import SPLIT_SPELLINGS, WHOLE, Layout, available_splits
+from lucid_data.layout import available_splits
 from lucid_data.randomness import Stream
+from lucid_data.source import SPLIT_SPELLINGS, WHOLE, Layout
 from lucid_data.tiling.windows import tile_windows, window_labels
 from lucid_data.transforms.letterbox import GREY, resize
 from lucid_data.whole import Observer, nothing, whole_folder
