@@ -74,10 +74,3 @@ def test_mosaic_closes_where_the_configuration_says(small_config):
 def test_augmentation_settings_replace_the_policys(small_config):
     policy = augment_policy(small_config(**{"augment.scale": 0.25, "augment.hue": 0.0}))
     assert (policy.scale, policy.hue, policy.flip_horizontal) == (0.25, 0.0, 0.5)
-
-
-def test_a_task_that_the_table_lacks_is_refused(scenes):
-    from lucid_train import fit
-
-    with pytest.raises(ValueError, match="cannot be trained"):
-        fit(load_config("detect", {"data.path": scenes, "model.task": "obb"}))

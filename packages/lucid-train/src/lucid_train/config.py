@@ -33,7 +33,12 @@ class _Section(BaseModel):
 
 
 class DataConfig(_Section):
-    """Where the images come from and how they are batched."""
+    """Where the images come from and how they are batched.
+
+    The last four change how fast batches come, not a byte of what is learned: ``device_hsv`` leaves colour to the
+    training device, ``epoch_prefetch`` has the workers begin the next epoch while validation runs, and the two caches
+    keep training images in shared memory, as decoded or as fitted to the canvas.
+    """
 
     path: Path | None = None
     layout: Layout | None = None
@@ -43,6 +48,10 @@ class DataConfig(_Section):
     image_size: Annotated[int, Field(ge=32, multiple_of=32)] | None = None
     batch: Annotated[int, Field(ge=1)] = 16
     workers: Annotated[int, Field(ge=0)] | None = None
+    device_hsv: bool = False
+    epoch_prefetch: bool = False
+    cache_train_images: bool = False
+    cache_prepared_train_images: bool = False
 
 
 class AugmentConfig(_Section):

@@ -3,19 +3,24 @@
 import hashlib
 import logging
 from dataclasses import fields, replace
+from importlib.util import find_spec
 from typing import Any
 
 import lightning
 
 from lucid_data import (
     AugmentPolicy,
+    Batch,
     Catalog,
     EvalLoader,
     EvalPipeline,
+    PictureCache,
     TrainLoader,
     TrainPipeline,
     available_splits,
+    cache_pictures,
     eval_loader,
+    jitter_batch,
     open_catalog,
     policy_for,
     train_loader,
@@ -84,7 +89,20 @@ class DetectionDataModule(lightning.LightningDataModule):
             augment_policy(self.config),
             seed=self.config.run.seed,
             mosaic_epochs=max(0, self.config.run.epochs - closing) if closing else None,
+            cache=self._cache(),
+            device_color=self.config.data.device_hsv,
         )
+
+    def _cache(self) -> PictureCache | None:
+        """Return the pictures that the configuration wants kept in memory, or None."""
+        data = self.config.data
+        if not (data.cache_train_images or data.cache_prepared_train_images):
+            return None
+        cache = cache_pictures(
+            self.train_catalog, self.image_size if data.cache_prepared_train_images else None
+        )
+        log.info("training images kept in memory: %.2f GiB", cache.nbytes / 2**30)
+        return cache
 
     def train_dataloader(self) -> TrainLoader:
         """Return the training loader of this process; its position survives a checkpoint."""
@@ -97,8 +115,16 @@ class DetectionDataModule(lightning.LightningDataModule):
                 seed=self.config.run.seed,
                 rank=trainer.global_rank if trainer else 0,
                 world_size=trainer.world_size if trainer else 1,
+                epoch_prefetch=self.config.data.epoch_prefetch,
             )
         return self._train_loader
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Return the batch with its colour done, where the workers left that to this device."""
+        if batch.color is None:
+            return batch
+        fused = batch.images.is_cuda and find_spec("triton") is not None  # one kernel, the same bytes
+        return replace(batch, images=jitter_batch(batch.images, batch.color, fused=fused), color=None)
 
     def val_dataloader(self) -> EvalLoader:
         """Return the validation loader."""

@@ -36,6 +36,7 @@ from lucid_train.run_folder import (
     require_same_data,
     stored_config,
 )
+from lucid_train.switches import check_data_switches
 from lucid_train.tasks import task_row
 
 log = logging.getLogger("lucid")
@@ -78,6 +79,7 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
     """
     task_row(config.model.task)
     check_hardware(config)
+    check_data_switches(config)
     data = DetectionDataModule(config)
     config = resolve(config, run_length(config, len(data.train_catalog)))
     data.use(config)

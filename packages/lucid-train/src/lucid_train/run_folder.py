@@ -13,6 +13,10 @@ from lucid_train.config import ConfigError, FitConfig, load_config
 _FREE = {
     ("data", "path"),
     ("data", "workers"),
+    ("data", "device_hsv"),
+    ("data", "epoch_prefetch"),
+    ("data", "cache_train_images"),
+    ("data", "cache_prepared_train_images"),
     ("run", "output"),
     ("run", "checkpoint_steps"),
     ("run", "fingerprint"),

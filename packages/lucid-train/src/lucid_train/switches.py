@@ -1,0 +1,21 @@
+"""Which opt-in switches a configuration may set together; asked before anything is written."""
+
+from lucid_train.config import ConfigError, FitConfig
+from lucid_train.device import chosen_device
+
+
+def check_data_switches(config: FitConfig) -> None:
+    """Raise ConfigError, naming switch and remedy, for data switches that do not go together."""
+    data = config.data
+    if data.cache_train_images and data.cache_prepared_train_images:
+        raise ConfigError(
+            "data.cache_prepared_train_images already holds every training image; leave data.cache_train_images out"
+        )
+    if data.epoch_prefetch and data.workers == 0:
+        raise ConfigError(
+            "data.epoch_prefetch has worker processes prepare the next epoch; use --workers 1 or more, or leave it out"
+        )
+    if data.device_hsv and chosen_device(config.run.device) == "mps":
+        raise ConfigError(
+            "data.device_hsv needs float64 on the device, which mps lacks; leave it out, or use --device cpu"
+        )

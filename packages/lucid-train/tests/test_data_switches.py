@@ -1,0 +1,82 @@
+"""Colour on the device, prefetched epochs and both caches change nothing that is learned."""
+
+import pytest
+
+import lucid_train.datamodule
+from lucid_train import ConfigError, DetectionDataModule, fit
+
+SWITCHES = {
+    "device_hsv": {},
+    "epoch_prefetch": {"data.workers": 2},
+    "cache_train_images": {},
+    "cache_prepared_train_images": {},
+}
+
+
+@pytest.fixture(scope="module")
+def short(scenes, tmp_path_factory):
+    """Return a function that runs two epochs of two steps with settings replaced, and gives its result."""
+    from lucid_train import load_config
+
+    root = tmp_path_factory.mktemp("switches")
+    settings = {
+        "data.path": str(scenes),
+        "data.train_split": "val",
+        "data.image_size": 64,
+        "data.batch": 4,
+        "data.workers": 0,
+        "run.epochs": 2,
+        "run.device": "cpu",
+        "run.fingerprint": True,
+    }
+
+    def build(name, **overrides):
+        return load_config("detect", settings | {"run.output": str(root / name)} | overrides)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def plain(short):
+    return fit(short("plain")).fingerprint
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_fit_learns_the_same_bytes_with(switch, short, plain):
+    assert fit(short(switch, **{f"data.{switch}": True}, **SWITCHES[switch])).fingerprint == plain
+
+
+def test_a_fit_learns_the_same_bytes_with_all_of_them_that_go_together(short, plain):
+    on = {f"data.{name}": True for name in SWITCHES if name != "cache_train_images"}
+    assert fit(short("all", **on, **{"data.workers": 2})).fingerprint == plain
+
+
+def test_colour_that_the_device_does_not_apply_is_noticed(short, plain, monkeypatch):
+    monkeypatch.setattr(lucid_train.datamodule, "jitter_batch", lambda images, gains, fused: images)
+    assert fit(short("grey", **{"data.device_hsv": True})).fingerprint != plain
+
+
+@pytest.mark.parametrize(
+    ("switch", "canvas"), [("cache_train_images", None), ("cache_prepared_train_images", 64)]
+)
+def test_a_cache_serves_every_training_picture(short, switch, canvas):
+    pipeline = DetectionDataModule(short("cached", **{f"data.{switch}": True})).train_pipeline()
+    assert pipeline.cache.image_size == canvas
+    assert all(index in pipeline.cache for index in range(6))
+
+
+def test_two_caches_at_once_are_refused(short):
+    both = {"data.cache_train_images": True, "data.cache_prepared_train_images": True}
+    with pytest.raises(ConfigError, match=r"cache_prepared_train_images.*leave data\.cache_train_images out"):
+        fit(short("both", **both))
+
+
+def test_prefetched_epochs_without_workers_are_refused(short):
+    with pytest.raises(ConfigError, match=r"data\.epoch_prefetch.*--workers"):
+        fit(short("alone", **{"data.epoch_prefetch": True}))
+
+
+def test_a_run_is_resumed_with_other_data_switches(short):
+    from lucid_train.run_folder import require_same
+
+    require_same(short("one"), short("one", **{f"data.{name}": True for name in SWITCHES}))
