@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lucid_geometry import canonicalize_rboxes, points_in_rboxes, probiou
+from lucid_models.assign.fused import CONTAINMENT
 from lucid_models.assign.stal import check_surrogate
 from lucid_models.registry import STRIDES
 
@@ -43,8 +44,11 @@ def rotated_candidate_mask(
     valid: Tensor,
     minimum: float = STRIDES[0],
     reference: float = STRIDES[1],
+    fused: bool = False,
 ) -> Tensor:
     """Return (B, N, A) bool: as `candidate_mask`, for rotated ground truth (B, N, 5) and its own two sides.
+
+    ``fused`` as in `assign_anchors`.
 
     >>> points = torch.tensor([[4.0, 4.0], [12.0, 4.0], [20.0, 4.0]])
     >>> rbox = torch.tensor([[[12.0, 4.0, 20.0, 2.0, 0.0]]])
@@ -56,7 +60,11 @@ def rotated_candidate_mask(
     sides = torch.where(sides < minimum, reference, sides)
     # a height above the width stays: containment does not ask for the canonical form
     surrogate = torch.cat((gt_rboxes[..., :2], sides, gt_rboxes[..., 4:]), -1)
-    return points_in_rboxes(points, surrogate).transpose(-1, -2) & valid[..., None]
+
+    def native() -> Tensor:
+        return points_in_rboxes(points, surrogate).transpose(-1, -2) & valid[..., None]
+
+    return CONTAINMENT(native, (points, surrogate, valid), rows=valid) if fused else native()
 
 
 def rotated_overlap(gt_rboxes: Tensor, rboxes: Tensor) -> Tensor:

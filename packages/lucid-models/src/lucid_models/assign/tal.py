@@ -15,11 +15,14 @@ import torch
 from torch import Tensor
 
 from lucid_geometry import box_iou
+from lucid_models.assign.fused import ALIGNMENT, SETTLEMENT
 from lucid_models.assign.one_to_one import keep_best
 from lucid_models.assign.rotated import rotated_overlap
 
 # pairs of rotated boxes compared at once
 _ROTATED_PAIRS = 1 << 24
+NAN_ORDER = 0x7F800001
+"""The bits after infinity's: a NaN ranks there whatever its payload, so that NaN ties like any other value."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def assign_anchors(
     gt_labels: Tensor,
     candidates: Tensor,
     rule: AssignRule,
+    fused: bool = False,
 ) -> Assignment:
     """Return the `Assignment` of one branch from its own predictions, without gradients.
 
@@ -94,7 +98,8 @@ def assign_anchors(
     columns, on both sides, are rotated ones and overlap by `rotated_overlap`. A ground truth with c
     candidates ranks min(topk, c) of them even where every metric is 0; an anchor ranked by several goes to
     the largest metric, ties to the lowest row; a one-to-one rule then keeps each ground truth's best. Weights
-    are metric / best metric * best overlap over the positives of a ground truth.
+    are metric / best metric * best overlap over the positives of a ground truth. ``fused`` asks for kernels
+    with the same bytes (the extra ``triton``, an NVIDIA device); where they do not apply it warns once.
 
     >>> gt, labels = torch.tensor([[[0.0, 0, 10, 10]]]), torch.tensor([[0]])
     >>> boxes = torch.tensor([[[0.0, 0, 10, 10], [0, 0, 5, 10]]])
@@ -106,8 +111,8 @@ def assign_anchors(
     rows = gt_boxes.shape[1]
     if rows == 0:
         return _background(batch, anchors, gt_boxes.shape[-1], boxes.device)
-    ranked = _rank_all(probabilities.float(), boxes.float(), gt_boxes, gt_labels, candidates, rule)
-    won = _settle(ranked, anchors)
+    ranked = _rank_all(probabilities.float(), boxes.float(), gt_boxes, gt_labels, candidates, rule, fused)
+    won = _settle(ranked, anchors, fused)
     if rule.unique:
         won = keep_best(won)
     zero = ranked.metric.new_zeros(())
@@ -147,16 +152,18 @@ def _rank_all(
     gt_labels: Tensor,
     candidates: Tensor,
     rule: AssignRule,
+    fused: bool,
 ) -> Ranked:
     """Return `_rank` of the whole batch."""
     large = boxes.shape[-1] == 5 and candidates.numel() > _ROTATED_PAIRS
     if torch.compiler.is_compiling() or (boxes.device.type != "cpu" and not large):
-        return _rank(probabilities, boxes, gt_boxes, gt_labels, candidates, rule)
+        return _rank(probabilities, boxes, gt_boxes, gt_labels, candidates, rule, fused)
     # image by image the (N, A) planes stay in a CPU's cache, and rotated ones, of which there are many, in an
     # accelerator's memory; the result is the same
     images = [slice(b, b + 1) for b in range(len(boxes))]
     ranked = [
-        _rank(probabilities[i], boxes[i], gt_boxes[i], gt_labels[i], candidates[i], rule) for i in images
+        _rank(probabilities[i], boxes[i], gt_boxes[i], gt_labels[i], candidates[i], rule, fused)
+        for i in images
     ]
     return Ranked(*(torch.cat(fields) for fields in zip(*ranked, strict=True)))
 
@@ -168,37 +175,64 @@ def _rank(
     gt_labels_BN: Tensor,
     candidates_BNA: Tensor,
     rule: AssignRule,
+    fused: bool,
 ) -> Ranked:
     """Return the best anchors of each ground truth by the alignment metric."""
-    batch, anchors, classes = probabilities_BAC.shape
-    if boxes_BA4.shape[-1] == 5:
-        iou_BNA = rotated_overlap(gt_boxes_BN4, boxes_BA4)
+    anchors = boxes_BA4.shape[1]
+    planes = (probabilities_BAC, boxes_BA4, gt_boxes_BN4, gt_labels_BN)
+    if fused and boxes_BA4.shape[-1] == 4:
+        iou_BNA, score_BNA = ALIGNMENT(
+            lambda: _planes(*planes, rule.eps), planes, rule.eps, rows=gt_boxes_BN4
+        )
     else:
-        iou_BNA = box_iou(gt_boxes_BN4, boxes_BA4, eps=rule.eps)
-    class_row = gt_labels_BN.clamp(min=0) + classes * torch.arange(batch, device=boxes_BA4.device)[:, None]
-    by_class = probabilities_BAC.transpose(1, 2).reshape(batch * classes, anchors)
-    score_BNA = by_class.index_select(0, class_row.flatten()).view(batch, -1, anchors)
+        iou_BNA, score_BNA = _planes(*planes, rule.eps)
     metric_BNA = (_power(score_BNA, rule.alpha) * _power(iou_BNA, rule.beta)).abs_()  # no -0, see below
 
     # The bits of a float that is not negative order like the float. Below them goes the anchor, counted down,
     # so that equal metrics rank by ascending anchor on every device; non-candidates are negative.
-    bits = torch.where(candidates_BNA, metric_BNA.view(torch.int32), -1).to(torch.int64)
+    bits = torch.where(candidates_BNA, _order(metric_BNA), -1).to(torch.int64)
     countdown = torch.arange(anchors - 1, -1, -1, device=bits.device)
     key_BNk = (bits.bitwise_left_shift_(32) | countdown).topk(min(rule.topk, anchors)).values
     anchor_BNk = anchors - 1 - (key_BNk & 0xFFFFFFFF)
     return Ranked(anchor_BNk, metric_BNA.gather(-1, anchor_BNk), iou_BNA.gather(-1, anchor_BNk), key_BNk >= 0)
 
 
-def _settle(ranked: Ranked, anchors: int) -> Tensor:
+def _planes(
+    probabilities_BAC: Tensor, boxes_BA4: Tensor, gt_boxes_BN4: Tensor, gt_labels_BN: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Return overlaps and the scores of the ground truths' classes, both (B, N, A)."""
+    batch, anchors, classes = probabilities_BAC.shape
+    if boxes_BA4.shape[-1] == 5:
+        iou_BNA = rotated_overlap(gt_boxes_BN4, boxes_BA4)
+    else:
+        iou_BNA = box_iou(gt_boxes_BN4, boxes_BA4, eps=eps)
+    class_row = gt_labels_BN.clamp(min=0) + classes * torch.arange(batch, device=boxes_BA4.device)[:, None]
+    by_class = probabilities_BAC.transpose(1, 2).reshape(batch * classes, anchors)
+    return iou_BNA, by_class.index_select(0, class_row.flatten()).view(batch, -1, anchors)
+
+
+def _settle(ranked: Ranked, anchors: int, fused: bool) -> Tensor:
     """Return (B, N, k) bool: the ground truth keeps this anchor after conflicts."""
+    if fused:
+        claims = (ranked.anchor, ranked.metric, ranked.chosen)
+        return SETTLEMENT(lambda: _settled(ranked, anchors), claims, anchors, rows=ranked.anchor)
+    return _settled(ranked, anchors)
+
+
+def _settled(ranked: Ranked, anchors: int) -> Tensor:
     batch, rows, _ = ranked.anchor.shape
     row = torch.arange(rows, device=ranked.anchor.device)[:, None]
     # as in the ranking: the metric's bits above, the row counted down below
-    claim = (ranked.metric.view(torch.int32).to(torch.int64) << 32) | (rows - 1 - row)
+    claim = (_order(ranked.metric).to(torch.int64) << 32) | (rows - 1 - row)
     claim = torch.where(ranked.chosen, claim, -1).flatten(1)
     anchor = ranked.anchor.flatten(1)
     best = claim.new_full((batch, anchors), -1).scatter_reduce_(1, anchor, claim, "amax")
     return ((best.gather(1, anchor) == claim) & (claim >= 0)).view_as(ranked.chosen)
+
+
+def _order(metric: Tensor) -> Tensor:
+    """Return int32 that orders metrics >= 0 as the floats do, with every NaN at one place above all else."""
+    return metric.view(torch.int32).clamp(max=NAN_ORDER)
 
 
 def _power(base: Tensor, exponent: float) -> Tensor:

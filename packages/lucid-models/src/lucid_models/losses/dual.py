@@ -37,7 +37,8 @@ class LossResult(NamedTuple):
 class DetectionLoss:
     """The loss alpha * one-to-many + (1 - alpha) * one-to-one, each gain-weighted box, class and L1 terms.
 
-    ``form`` says what a box is: upright by default. Shapes are fixed by the inputs, nothing is read back to
+    ``form`` says what a box is: upright by default; ``fused_assignment`` as ``fused`` in `assign_anchors`.
+    Shapes are fixed by the inputs, nothing is read back to
     the host, and everything is computed in float32 whatever the predictions' precision.
 
     >>> from lucid_models import build_detector, make_points
@@ -57,12 +58,14 @@ class DetectionLoss:
         class_gain: float = 0.5,
         l1_gain: float = 6.0,
         form: BoxForm = UPRIGHT,
+        fused_assignment: bool = False,
     ) -> None:
         self.num_classes = num_classes
         self.box_gain = box_gain
         self.class_gain = class_gain
         self.l1_gain = l1_gain
         self.form = form
+        self.fused_assignment = fused_assignment
 
     def __call__(
         self,
@@ -108,7 +111,13 @@ class DetectionLoss:
         """Return one branch's losses and assignment; ``candidates`` (B, N, A) from `candidate_mask`."""
         logits, predicted = output.cls.float(), self.form.decode(output, points, strides)
         assignment = assign_anchors(
-            logits.detach().sigmoid(), predicted.detach(), boxes.float(), labels, candidates, rule
+            logits.detach().sigmoid(),
+            predicted.detach(),
+            boxes.float(),
+            labels,
+            candidates,
+            rule,
+            self.fused_assignment,
         )
         normalizer = assignment.align_weights.sum().clamp(min=1)
         box = self.form.box_loss(predicted, assignment, normalizer)

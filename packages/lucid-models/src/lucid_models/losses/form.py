@@ -27,7 +27,8 @@ UPRIGHT = BoxForm(4, decode_branch, candidate_mask, box_loss, l1_loss)
 """Boxes (x1, y1, x2, y2): CIoU."""
 
 
-def rotated(form: RotatedForm = "hellinger") -> BoxForm:
+def rotated(form: RotatedForm = "hellinger", fused_assignment: bool = False) -> BoxForm:
     """Return the row of boxes (cx, cy, w, h, theta) with one of the two losses of `probiou_loss`."""
+    candidates = partial(rotated_candidate_mask, fused=fused_assignment)
     loss = partial(rotated_box_loss, form=form)
-    return BoxForm(5, decode_branch, rotated_candidate_mask, loss, rotated_l1_loss)
+    return BoxForm(5, decode_branch, candidates, loss, rotated_l1_loss)

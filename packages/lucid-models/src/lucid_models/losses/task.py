@@ -112,11 +112,13 @@ def build_loss(
     num_keypoints: int | None = None,
     settings: LossSettings | None = None,
     sigmas: Sequence[float] | None = None,
+    fused_assignment: bool = False,
 ) -> TaskLoss:
     """Return the `TaskLoss` of a task in `TASKS`; build it after the network.
 
     ``num_keypoints`` belongs to the pose task, as does ``sigmas``, its OKS constants (COCO's for 17 points
-    and 0.072 for any other number by default). Raises ValueError for an unknown task, a missing or unwanted
+    and 0.072 for any other number by default).
+    ``fused_assignment`` as ``fused`` in `assign_anchors`. Raises ValueError for an unknown task, a missing or unwanted
     keypoint count, and sigmas that do not fit it.
 
     >>> from lucid_models import build_detector, make_points
@@ -133,8 +135,8 @@ def build_loss(
     if spec.num_keypoints is None and (num_keypoints is not None or sigmas is not None):
         raise ValueError(f"task {task!r} predicts no keypoints; leave num_keypoints and sigmas out")
     settings = LossSettings() if settings is None else settings
-    form = rotated(settings.rotated_form) if spec.rotated else UPRIGHT
-    detection = DetectionLoss(num_classes, settings.box, settings.cls, settings.l1, form)
+    form = rotated(settings.rotated_form, fused_assignment) if spec.rotated else UPRIGHT
+    detection = DetectionLoss(num_classes, settings.box, settings.cls, settings.l1, form, fused_assignment)
     objective = OBJECTIVES[task]
     gains = {name: getattr(settings, name) for name in objective.gains}
     return TaskLoss(spec, detection, objective.terms(num_keypoints, settings, sigmas), gains)
