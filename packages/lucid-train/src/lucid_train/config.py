@@ -111,6 +111,23 @@ class LossConfig(_Section):
     alpha_final: Fraction = 0.1
 
 
+class ReplayConfig(_Section):
+    """What is recorded once and replayed; nothing here changes a byte of what is learned.
+
+    ``mode`` ``step`` turns on every switch that fits the run, ``auto`` keeps them only where they are faster. The tape
+    is a CPU's stand-in for CUDA graphs: slower, for following what a recording does.
+    """
+
+    mode: Literal["none", "auto", "step"] = "none"
+    backend: Literal["auto", "cuda", "tape"] = "auto"
+    capture_network: bool = False
+    capture_segment_heads: bool = False
+    capture_loss: bool = False
+    capture_orthogonalization: bool = False
+    capture_updates: bool = False
+    capture_gradient_norm: bool = False
+
+
 class EmaConfig(_Section):
     """The weight average that is evaluated and deployed."""
 
@@ -147,6 +164,7 @@ class FitConfig(_Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     loss: LossConfig = LossConfig()
     ema: EmaConfig = EmaConfig()
+    replay: ReplayConfig = ReplayConfig()
     run: RunConfig = RunConfig()
 
     def updated(self, **sections: Mapping[str, Any]) -> "FitConfig":

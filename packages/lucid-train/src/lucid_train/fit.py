@@ -20,6 +20,7 @@ from lucid_train.callbacks import (
     Observe,
     Observer,
     ProgressiveWeight,
+    Replay,
     ValidateLast,
 )
 from lucid_train.config import FitConfig
@@ -28,6 +29,7 @@ from lucid_train.device import check_hardware
 from lucid_train.files import write_text
 from lucid_train.fingerprint import write_fingerprint
 from lucid_train.module import DetectionLitModule
+from lucid_train.replay import replay_plan
 from lucid_train.run_folder import (
     find_run,
     forget_run,
@@ -44,7 +46,10 @@ log = logging.getLogger("lucid")
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit left behind: its folder, checkpoints, last metrics and, when asked for, fingerprints."""
+    """What a fit left behind: its folder, checkpoints, last metrics and, when asked for, fingerprints.
+
+    ``transfer`` tells what initial weights were taken, ``replay`` is the content of ``replay.json``.
+    """
 
     run: Path
     best_checkpoint: Path | None
@@ -52,6 +57,7 @@ class FitResult:
     metrics: dict[str, float]
     fingerprint: dict[str, str] | None = None
     transfer: str = field(default="", compare=False)
+    replay: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -80,6 +86,7 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
     task_row(config.model.task)
     check_hardware(config)
     check_data_switches(config)
+    plan = replay_plan(config)
     data = DetectionDataModule(config)
     config = resolve(config, run_length(config, len(data.train_catalog)))
     data.use(config)
@@ -106,7 +113,8 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
     steps = config.run.checkpoint_steps
     saver = Checkpoints(folder / "checkpoints", module.row.headline, steps, extra={"data": identity})
     ema = EmaCallback(config.ema.decay or 0.9999, config.ema.tau or 2000.0) if config.ema.enabled else None
-    callbacks: list[Callback] = [LoaderEpoch(), ValidateLast(), ProgressiveWeight()]
+    replay = Replay(plan, folder / "replay.json")
+    callbacks: list[Callback] = [LoaderEpoch(), ValidateLast(), ProgressiveWeight(), replay]
     callbacks += [ema] if ema else []
     callbacks += [history]
     callbacks += [Observe(observer)] if observer else []
@@ -126,7 +134,7 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
         digests = write_fingerprint(folder / "fingerprint.json", learned(trainer, module, ema, history))
     metrics = {name: float(value) for name, value in (history.rows[-1] if history.rows else {}).items()}
     best = saver.best if saver.best.is_file() else None
-    return FitResult(folder, best, saver.last, metrics, digests, transfer)
+    return FitResult(folder, best, saver.last, metrics, digests, transfer, replay.latest)
 
 
 # Hints that do not apply: the loaders choose their own workers, and one file per epoch is logged here.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from lucid_capture import GradientNorm
 from lucid_data import Batch, Catalog
 from lucid_geometry import Letterbox
 from lucid_models import (
@@ -22,6 +23,7 @@ from lucid_models import (
 )
 from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
+from lucid_train.replay import NetworkRoute
 from lucid_train.results import ResultCollector
 from lucid_train.tasks import task_row
 
@@ -43,7 +45,9 @@ class DetectionLitModule(lightning.LightningModule):
     Raises:
         ValueError: unknown task or size, or a name count that differs from ``num_classes``.
 
-    The weight between the branches is the buffer-free attribute ``alpha`` (set by the progressive callback).
+    The weight between the branches is the buffer-free attribute ``alpha`` (set by the progressive callback). What
+    replays parts of a step is lent by the replay callback for one fit: ``network_route``, ``clipper`` and
+    ``optimizer_captures`` (keywords of MuSGD); copies of the module have none of it.
     """
 
     def __init__(
@@ -74,6 +78,13 @@ class DetectionLitModule(lightning.LightningModule):
         self.image_size: int | None = None
         self.validation_catalog: Catalog | None = None
         self._collector: ResultCollector | None = None
+        self.network_route: NetworkRoute | None = None
+        self.clipper: GradientNorm | None = None
+        self.optimizer_captures: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        lent: dict[str, Any] = {"network_route": None, "clipper": None, "optimizer_captures": {}}
+        return {**super().__getstate__(), **lent}
 
     def setup(self, stage: str) -> None:
         """Lay convolution weights out channels-last where that is faster (CPU and CUDA)."""
@@ -98,7 +109,10 @@ class DetectionLitModule(lightning.LightningModule):
         images = self.prepare_images(batch.images)
         height, width = images.shape[-2:]
         points, strides = make_points(height, width, self.detector.strides, device=images.device)
-        output = self.detector(images)
+        if stage == "train" and self.network_route is not None:
+            output = self.network_route(images, batch.labels.shape[1])
+        else:
+            output = self.detector(images)
         result = self.criterion(output, points, strides, padded_targets(batch), self.alpha)
         parts = {f"{stage}/{name}": value for name, value in result.terms().items()}
         self.log_parts(stage, parts, len(batch.images))
@@ -141,6 +155,22 @@ class DetectionLitModule(lightning.LightningModule):
             {column: report[name] for column, name in self.row.logged.items()}, rank_zero_only=False
         )
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by the total norm, replayed where a clipper was lent; limits that disagree are Lightning's to refuse."""
+        if (
+            self.clipper is None
+            or gradient_clip_val is None
+            or gradient_clip_val != self.trainer.gradient_clip_val
+        ):
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            return
+        self.clipper.clip_(self.trainer.precision_plugin.main_params(optimizer), gradient_clip_val)
+
     def configure_optimizers(self) -> Any:
         """Return MuSGD over all parameters, with warm-up and linear decay per optimizer step."""
         settings = self.optimizer_settings
@@ -154,6 +184,7 @@ class DetectionLitModule(lightning.LightningModule):
             w_muon=settings.w_muon,
             w_sgd=settings.w_sgd,
             ns_steps=settings.ns_steps,
+            **self.optimizer_captures,
         )
         epochs = self.trainer.max_epochs if self._trainer is not None else None
         constant = settings.final_factor >= 1 and settings.warmup_epochs <= 0

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lucid_models import describe
-from lucid_train.config import ConfigError, FitConfig, load_config
+from lucid_train.config import ConfigError, FitConfig, ReplayConfig, load_config
 
 # Settings that may change between the parts of a run without changing what is learned.
 _FREE = {
@@ -20,6 +20,7 @@ _FREE = {
     ("run", "output"),
     ("run", "checkpoint_steps"),
     ("run", "fingerprint"),
+    *(("replay", key) for key in ReplayConfig.model_fields),
 }
 
 

@@ -6,6 +6,7 @@ from lucid_train.callbacks.history import History
 from lucid_train.callbacks.loader import LoaderEpoch, ValidateLast
 from lucid_train.callbacks.observe import Observe, Observer, Progress
 from lucid_train.callbacks.progressive import ProgressiveWeight
+from lucid_train.callbacks.replay import Replay
 
 __all__ = [
     "Checkpoints",
@@ -17,5 +18,6 @@ __all__ = [
     "Observer",
     "Progress",
     "ProgressiveWeight",
+    "Replay",
     "ValidateLast",
 ]

@@ -1,0 +1,15 @@
+"""Replay of a fit's fixed-shape work: which parts, on what, and how each is declared."""
+
+from lucid_train.replay.loss import ReplayedDetection
+from lucid_train.replay.network import NetworkRoute
+from lucid_train.replay.plan import ReplayPlan, replay_plan
+from lucid_train.replay.table import REPLAY_SWITCHES, ReplaySwitch
+
+__all__ = [
+    "REPLAY_SWITCHES",
+    "NetworkRoute",
+    "ReplayPlan",
+    "ReplaySwitch",
+    "ReplayedDetection",
+    "replay_plan",
+]

@@ -1,0 +1,108 @@
+"""Label assignment and detection loss as a recording with room for a fixed number of targets."""
+
+import torch
+from torch import Tensor
+
+from lucid_capture import (
+    Capacity,
+    FunctionCertificate,
+    GuardedRegion,
+    HostScalars,
+    Reason,
+    RecorderBackend,
+    padded,
+)
+from lucid_models import (
+    MANY_RULE,
+    ONE_RULE,
+    BranchLoss,
+    BranchOutput,
+    DetectionLoss,
+    HeadOutput,
+    LossResult,
+    check_labels,
+)
+
+MOST_ROWS = 512
+"""Rows of targets above which a batch is native: the planes of an assignment grow with them."""
+
+Fields = tuple[Tensor, Tensor]
+
+
+class ReplayedDetection(DetectionLoss):
+    """The loss of ``native``, replayed while gradients are enabled.
+
+    Targets are padded to a power of two of rows, which grows as batches need it and makes a new recording each time;
+    padding selects no anchor and weighs nothing. Labels on a CPU are checked before anything is padded. A batch without
+    rows is native, and so is one of more than `MOST_ROWS`. Of the results only the total carries a gradient.
+    """
+
+    def __init__(self, native: DetectionLoss, backend: RecorderBackend, device: torch.device) -> None:
+        vars(self).update(vars(native))
+        self.native = native
+        self._scalars = HostScalars({"alpha": 0.0}, device)
+        self._capacity = capacity = Capacity(limit=MOST_ROWS)
+        settings = [name for name, value in vars(native).items() if isinstance(value, bool | int | float)]
+        self.region = GuardedRegion(
+            "loss",
+            self._arithmetic,
+            backend=backend,
+            certificate=FunctionCertificate(
+                form=lambda: id(self.form),
+                **{name: lambda name=name: getattr(self, name) for name in settings},
+            ),
+            differentiable=True,
+            growth=True,
+            admit=lambda *args: args[-2].shape[1] == capacity.rows,
+        )
+
+    def __call__(
+        self,
+        output: HeadOutput,
+        points: Tensor,
+        strides: Tensor,
+        boxes: Tensor,
+        labels: Tensor,
+        valid: Tensor,
+        alpha: float | Tensor,
+    ) -> LossResult:
+        """Return what the native loss returns, replayed where it can be."""
+        if not torch.is_grad_enabled():
+            return super().__call__(output, points, strides, boxes, labels, valid, alpha)
+        if not labels.shape[1]:
+            self.region.counts[Reason.DECLINED] += 1
+            return super().__call__(output, points, strides, boxes, labels, valid, alpha)
+        if labels.device.type == "cpu":
+            check_labels(labels, valid, self.num_classes)
+        self._scalars["alpha"] = float(alpha)
+        wide = padded((boxes, labels), self._capacity, valid)
+        many, one = ((branch.cls, branch.box) for branch in output[:2])
+        result: LossResult = self.region(
+            many, one, points, strides, *wide.values, wide.valid, self._scalars.tensors["alpha"]
+        )
+        return result
+
+    def _arithmetic(
+        self,
+        many: Fields,
+        one: Fields,
+        points: Tensor,
+        strides: Tensor,
+        boxes: Tensor,
+        labels: Tensor,
+        valid: Tensor,
+        alpha: Tensor,
+    ) -> LossResult:
+        """Return the loss without the label check, which would read values on the host."""
+        targets = (points, strides, boxes, labels, self.form.candidates(points, boxes, valid))
+        (o2m, first), (o2o, second) = (
+            self.branch(BranchOutput(cls, box), *targets, rule)
+            for (cls, box), rule in ((many, MANY_RULE), (one, ONE_RULE))
+        )
+        # the complement is formed in double precision, as it is for a number
+        total = alpha.to(o2m.total.dtype) * o2m.total + (1 - alpha).to(o2o.total.dtype) * o2o.total
+        return LossResult(total, _detached(o2m), _detached(o2o), first, second)
+
+
+def _detached(parts: BranchLoss) -> BranchLoss:
+    return BranchLoss(*(part.detach() for part in parts))

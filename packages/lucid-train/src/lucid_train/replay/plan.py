@@ -1,0 +1,83 @@
+"""What a configuration has replayed, and on which back-end; impossible wishes are refused before a run begins."""
+
+import logging
+from dataclasses import dataclass
+
+from lucid_capture import CudaBackend, RecorderBackend, TapeBackend
+from lucid_train.config import ConfigError, FitConfig
+from lucid_train.device import chosen_device
+from lucid_train.replay.table import REPLAY_SWITCHES
+
+log = logging.getLogger("lucid")
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """The switches that are on, their back-end (None with no switch), and whether to keep only what is faster."""
+
+    mode: str
+    switches: tuple[str, ...] = ()
+    backend: RecorderBackend | None = None
+    measured: bool = False
+
+    def has(self, switch: str) -> bool:
+        """Return whether a switch is on."""
+        return switch in self.switches
+
+
+def replay_plan(config: FitConfig) -> ReplayPlan:
+    """Return what to replay.
+
+    ``replay.mode`` ``step`` turns on every switch that task, precision and clipping allow; ``auto`` does so where there
+    is a CUDA device (or the tape is asked for by name), and the run then keeps the faster of native and replayed steps.
+
+    Raises:
+        ConfigError: a switch that was asked for cannot be had; one line with the remedy.
+
+    Example:
+        >>> replay_plan(FitConfig()).switches
+        ()
+    """
+    settings = config.replay
+    asked = tuple(name for name in REPLAY_SWITCHES if getattr(settings, name))
+    for name in asked:
+        if (problem := _problem(name, config)) is not None:
+            raise ConfigError(f"replay.{name} {problem}")
+    if settings.mode == "none" and not asked:
+        return ReplayPlan("none")
+    who = f"replay.{asked[0]}" if asked else f"replay.mode = {settings.mode!r}"
+    device = chosen_device(config.run.device)
+    recordable = settings.backend == "tape" or device == "cuda"
+    if config.run.devices > 1:
+        raise ConfigError(f"{who} records on one device; leave it out, or use --devices 1")
+    if settings.mode == "auto" and not asked and not recordable:
+        log.info("replay: there is no CUDA device in this run, so every step is native")
+        return ReplayPlan("auto")
+    if not recordable:
+        raise ConfigError(
+            f"{who} needs a CUDA device, and this run is on {device}; leave it out, or add --replay-backend tape, "
+            "which follows recordings on a CPU and is slower"
+        )
+    if settings.backend == "tape" and device != "cpu":
+        raise ConfigError(
+            f"replay.backend = 'tape' follows work on a CPU, and this run is on {device}; use cuda"
+        )
+    allowed = tuple(name for name in REPLAY_SWITCHES if _problem(name, config) is None)
+    backend: RecorderBackend = TapeBackend() if settings.backend == "tape" else CudaBackend()
+    on = asked if settings.mode == "none" else allowed
+    return ReplayPlan(settings.mode, on, backend, measured=settings.mode == "auto")
+
+
+def _problem(name: str, config: FitConfig) -> str | None:
+    """Return why a switch cannot be on, and what to do; None when it can."""
+    switch = REPLAY_SWITCHES[name]
+    if config.model.task not in switch.tasks:
+        return f"belongs to {', '.join(switch.tasks)}, and the task is {config.model.task}; leave it out"
+    if config.run.precision not in switch.precisions:
+        wanted = " or ".join(switch.precisions)
+        return f"keeps the native bytes in {wanted} only; use --precision {switch.precisions[0]}, or leave it out"
+    if name == "capture_gradient_norm" and config.optimizer.clip_norm is None:
+        return (
+            "replays the norm for clipping, and optimizer.clip_norm is null; set it, or leave the switch out"
+        )
+    return None

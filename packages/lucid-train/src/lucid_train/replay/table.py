@@ -1,0 +1,59 @@
+"""The replay switches, in one table: what each records, where it applies, and where it is slower."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+_TASKS = ("detect", "segment", "pose", "obb")
+_PRECISIONS = ("32", "16-mixed", "bf16-mixed")
+
+
+@dataclass(frozen=True)
+class ReplaySwitch:
+    """One switch.
+
+    Attributes:
+        help: what is recorded, and where that does not pay.
+        tasks: tasks that have the part.
+        precisions: those in which replay gives the native bytes.
+        parts: by task, the parts of the network that the switch records; empty for what is no part of it.
+    """
+
+    help: str
+    tasks: tuple[str, ...] = _TASKS
+    precisions: tuple[str, ...] = _PRECISIONS
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
+    {
+        "capture_network": ReplaySwitch(
+            "Replay the network, forward and backward (segment: backbone and neck). Pays at small batches; from "
+            "batch 16 on it may be slower.",
+            parts=MappingProxyType(
+                {
+                    "detect": ("network",),
+                    "segment": ("features",),
+                    "pose": ("features", "heads"),
+                    "obb": ("network",),
+                }
+            ),
+        ),
+        "capture_segment_heads": ReplaySwitch(
+            "Replay the heads of a segment network, bf16-mixed only. Gains little from batch 16 on.",
+            tasks=("segment",),
+            precisions=("bf16-mixed",),
+            parts=MappingProxyType({"segment": ("heads",)}),
+        ),
+        "capture_loss": ReplaySwitch(
+            "Replay label assignment and detection loss (detect, pose). Slower at batch 16 and above.",
+            tasks=("detect", "pose"),
+        ),
+        "capture_orthogonalization": ReplaySwitch("Replay the optimizer's orthogonalisation."),
+        "capture_updates": ReplaySwitch(
+            "Replay the whole preparation of the optimizer's updates. No gain at batch 32."
+        ),
+        "capture_gradient_norm": ReplaySwitch("Replay the total gradient norm that clipping needs."),
+    }
+)
+"""By the name that configuration and command line use; read-only."""
