@@ -22,7 +22,7 @@ def short(scenes, tmp_path_factory):
     settings = {
         "data.path": str(scenes),
         "data.train_split": "val",
-        "data.image_size": 64,
+        "data.image_size": 32,
         "data.batch": 4,
         "data.workers": 0,
         "run.epochs": 2,
@@ -57,7 +57,7 @@ def test_colour_that_the_device_does_not_apply_is_noticed(short, plain, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("switch", "canvas"), [("cache_train_images", None), ("cache_prepared_train_images", 64)]
+    ("switch", "canvas"), [("cache_train_images", None), ("cache_prepared_train_images", 32)]
 )
 def test_a_cache_serves_every_training_picture(short, switch, canvas):
     pipeline = DetectionDataModule(short("cached", **{f"data.{switch}": True})).train_pipeline()

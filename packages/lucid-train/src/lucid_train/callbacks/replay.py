@@ -169,7 +169,7 @@ def lend(
         module.clipper = GradientNorm(backend=plan.backend)
         lent["capture_gradient_norm"] = [module.clipper.region]
     if isinstance(optimizer, MuSGD):
-        first = int(plan.has("capture_orthogonalization"))
+        first = int(optimizer.capture_orthogonalization)
         split: Mapping[str, Sequence[GuardedRegion]] = {
             "capture_orthogonalization": optimizer.regions[:first],
             "capture_updates": optimizer.regions[first:],

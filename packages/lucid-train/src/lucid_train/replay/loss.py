@@ -1,5 +1,7 @@
 """Label assignment and detection loss as a recording with room for a fixed number of targets."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,8 @@ class ReplayedDetection(DetectionLoss):
 
     Targets are padded to a power of two of rows, which grows as batches need it and makes a new recording each time;
     padding selects no anchor and weighs nothing. Labels on a CPU are checked before anything is padded. A batch without
-    rows is native, and so is one of more than `MOST_ROWS`. Of the results only the total carries a gradient.
+    rows is native, and so is one of more than `MOST_ROWS`. Of the results only the total carries a gradient. Copies and
+    pickles are the native loss.
     """
 
     def __init__(self, native: DetectionLoss, backend: RecorderBackend, device: torch.device) -> None:
@@ -55,6 +58,10 @@ class ReplayedDetection(DetectionLoss):
             growth=True,
             admit=lambda *args: args[-2].shape[1] == capacity.rows,
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a copy replays nothing: it is a copy of the native loss
+        return _itself, (self.native,)
 
     def __call__(
         self,
@@ -102,6 +109,10 @@ class ReplayedDetection(DetectionLoss):
         # the complement is formed in double precision, as it is for a number
         total = alpha.to(o2m.total.dtype) * o2m.total + (1 - alpha).to(o2o.total.dtype) * o2o.total
         return LossResult(total, _detached(o2m), _detached(o2o), first, second)
+
+
+def _itself(native: DetectionLoss) -> DetectionLoss:
+    return native
 
 
 def _detached(parts: BranchLoss) -> BranchLoss:

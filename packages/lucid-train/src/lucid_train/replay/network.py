@@ -15,9 +15,9 @@ class NetworkRoute:
     """Calls a detector with some of its parts replayed.
 
     Parts are ``network`` (all of it), or ``features`` (backbone and neck) and ``heads``. Heads of pose and segment are
-    apart because a batch without objects gives the outputs that only objects supervise no gradient at all, which a
-    recording of everything would turn into zeros: such a batch runs the heads natively. ``heads`` records all consumers
-    of the features together, so that their gradients are summed in the native order.
+    apart because a batch without objects gives the outputs that only objects supervise no gradient at all: such a batch
+    runs the heads natively, rather than with zeros in place of gradients that do not exist. ``heads`` records all
+    consumers of the features together, so that their gradients are summed in the native order.
     """
 
     def __init__(self, detector: Detector, parts: Sequence[str], backend: RecorderBackend) -> None:
