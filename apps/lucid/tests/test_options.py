@@ -270,3 +270,49 @@ def test_a_ragged_metrics_table_is_one_line(lucid):
     status, _, err = lucid("plot", "metrics.csv")
     assert status == 1
     assert err.strip() == "error: metrics.csv:2: 3 cells under 2 column names; correct or remove the row"
+
+
+def test_every_switch_of_the_command_line_reaches_the_configuration(lucid, scenes, monkeypatch):
+    monkeypatch.setattr(fit, "run_fit", lambda config, **_: taken(config))
+    switches = (
+        "fused_assignment",
+        "device_hsv",
+        "epoch_prefetch",
+        "cache_train_images",
+        "cache_prepared_train_images",
+    )
+    replay = ("network", "segment_heads", "loss", "orthogonalization", "updates", "gradient_norm")
+    names = [*switches, *(f"capture_{part}" for part in replay)]
+    for value, prefix in (("true", "--"), ("false", "--no-")):
+        flags = [prefix + name.replace("_", "-") for name in names]
+        _, _, told = lucid(
+            "fit",
+            "--data",
+            scenes,
+            *flags,
+            "--replay",
+            "step",
+            "--replay-backend",
+            "tape",
+            "--set",
+            "run.seed=3",
+        )
+        assert [name for name in names if f"{name}: {value}" not in told] == []
+        assert "mode: step" in told
+        assert "backend: tape" in told
+
+
+def test_the_summary_of_a_replayed_fit_says_what_replayed_and_why_not():
+    region = {"recorded": 1, "replayed": 5, "native": {"signature": 3}, "retired_by": None}
+    replay = {
+        "kept": "native",
+        "options": {
+            "capture_loss": [region],
+            "capture_updates": [{**region, "native": {}, "retired_by": "hooks"}],
+        },
+    }
+    assert fit.replay_lines(replay) == [
+        "capture_loss: 1 recorded, 5 replayed, native 3 signature",
+        "capture_updates: 1 recorded, 5 replayed, native 0; given up: hooks",
+        "kept the faster: native steps",
+    ]

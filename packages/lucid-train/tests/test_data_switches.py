@@ -3,7 +3,8 @@
 import pytest
 
 import lucid_train.datamodule
-from lucid_train import ConfigError, DetectionDataModule, fit
+from lucid_train import ConfigError, DetectionDataModule, DetectionLitModule, fit
+from lucid_train.config import LossConfig
 
 SWITCHES = {
     "device_hsv": {},
@@ -74,6 +75,14 @@ def test_two_caches_at_once_are_refused(short):
 def test_prefetched_epochs_without_workers_are_refused(short):
     with pytest.raises(ConfigError, match=r"data\.epoch_prefetch.*--workers"):
         fit(short("alone", **{"data.epoch_prefetch": True}))
+
+
+def test_fused_assignment_is_refused_without_its_device_and_reaches_the_loss_with_it(short):
+    with pytest.raises(ConfigError, match=r"loss\.fused_assignment needs an NVIDIA device.*leave it out"):
+        fit(short("fused", **{"loss.fused_assignment": True}))
+    for wanted in (False, True):
+        module = DetectionLitModule("obb", "n", 2, loss=LossConfig(fused_assignment=wanted))
+        assert module.criterion.detection.fused_assignment is wanted
 
 
 def test_a_run_is_resumed_with_other_data_switches(short):

@@ -212,6 +212,12 @@ def test_auto_on_the_tape_turns_on_what_the_task_has_and_measures():
     assert set(plan.switches) == set(REPLAY_SWITCHES) - {"capture_segment_heads"}
 
 
+def test_a_switch_that_is_off_stays_off_when_the_whole_step_is_to_replay():
+    replay = {"mode": "step", "backend": "tape", "capture_updates": False}
+    plan = replay_plan(FitConfig().updated(replay=replay, run={"device": "cpu"}))
+    assert set(plan.switches) == set(REPLAY_SWITCHES) - {"capture_segment_heads", "capture_updates"}
+
+
 @pytest.mark.parametrize(
     ("sections", "message"),
     [

@@ -1,5 +1,6 @@
 """``lucid fit``: train a detector on your own images."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,15 @@ import typer
 
 from lucid_app import sheets
 from lucid_app.console import err, fit_progress, named_scores, out, print_json
-from lucid_train import ConfigError, FitConfig, FitResult, find_run, load_config, recipes
+from lucid_train import (
+    REPLAY_SWITCHES,
+    ConfigError,
+    FitConfig,
+    FitResult,
+    find_run,
+    load_config,
+    recipes,
+)
 from lucid_train import fit as train
 
 HELP = """Train a detector on your own images.
@@ -20,8 +29,20 @@ Examples:
 
     lucid fit --data nuclei --task segment --image-size 256
 
+    lucid fit --data ~/photos --replay auto
+
     lucid fit --resume last --output runs/detect-n-1
 """
+
+
+def replayed(name: str) -> Any:
+    """Return the option of a replay switch."""
+    return typer.Option(help=REPLAY_SWITCHES[name].help, rich_help_panel="Replay (same bytes learned)")
+
+
+def sooner(words: str) -> Any:
+    """Return the option of a switch that takes time off a step or its batches."""
+    return typer.Option(help=words, rich_help_panel="Speed (same bytes learned)")
 
 
 def fit(
@@ -48,6 +69,47 @@ def fit(
         str | None, typer.Option(help="'last' or a checkpoint: continue a run exactly.")
     ] = None,
     init: Annotated[Path | None, typer.Option(help="Checkpoint to start from; what fits is taken.")] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            help="step: every switch below that fits the run. auto: the same where there is a CUDA device, if it is "
+            "faster here. none: those named.",
+            rich_help_panel="Replay (same bytes learned)",
+        ),
+    ] = None,
+    replay_backend: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, cuda, or tape: a slow stand-in on a CPU.",
+            rich_help_panel="Replay (same bytes learned)",
+        ),
+    ] = None,
+    capture_network: Annotated[bool | None, replayed("capture_network")] = None,
+    capture_segment_heads: Annotated[bool | None, replayed("capture_segment_heads")] = None,
+    capture_loss: Annotated[bool | None, replayed("capture_loss")] = None,
+    capture_orthogonalization: Annotated[bool | None, replayed("capture_orthogonalization")] = None,
+    capture_updates: Annotated[bool | None, replayed("capture_updates")] = None,
+    capture_gradient_norm: Annotated[bool | None, replayed("capture_gradient_norm")] = None,
+    fused_assignment: Annotated[
+        bool | None,
+        sooner(
+            "Assign labels by Triton kernels on an NVIDIA device; pays for oriented boxes. Compiling them can outweigh "
+            "the gain of a short run."
+        ),
+    ] = None,
+    device_hsv: Annotated[
+        bool | None,
+        sooner("Colour on the training device. Costs its time where the device is the bottleneck."),
+    ] = None,
+    epoch_prefetch: Annotated[
+        bool | None, sooner("Workers begin the next epoch during validation. Queued batches stay in memory.")
+    ] = None,
+    cache_train_images: Annotated[
+        bool | None, sooner("Keep decoded training images in memory: 3 bytes a pixel.")
+    ] = None,
+    cache_prepared_train_images: Annotated[
+        bool | None, sooner("Keep training images fitted to the canvas in memory; no gain for one epoch.")
+    ] = None,
     fingerprint: Annotated[
         bool, typer.Option("--fingerprint", help="Write SHA-256 digests of what was learned.")
     ] = False,
@@ -73,6 +135,19 @@ def fit(
         "run.seed": seed,
         "run.output": output,
         "run.fingerprint": fingerprint or None,
+        "replay.mode": replay,
+        "replay.backend": replay_backend,
+        "replay.capture_network": capture_network,
+        "replay.capture_segment_heads": capture_segment_heads,
+        "replay.capture_loss": capture_loss,
+        "replay.capture_orthogonalization": capture_orthogonalization,
+        "replay.capture_updates": capture_updates,
+        "replay.capture_gradient_norm": capture_gradient_norm,
+        "loss.fused_assignment": fused_assignment,
+        "data.device_hsv": device_hsv,
+        "data.epoch_prefetch": epoch_prefetch,
+        "data.cache_train_images": cache_train_images,
+        "data.cache_prepared_train_images": cache_prepared_train_images,
     }
     overrides = {key: value for key, value in options.items() if value is not None}
     base = recipe or (task if task in recipes() else "detect")
@@ -112,8 +187,27 @@ def report(result: FitResult, as_json: bool) -> None:
         out.print(scores)
     if result.fingerprint:
         out.print(f"fingerprint {result.fingerprint['all']}")
+    for line in replay_lines(result.replay):
+        out.print(line, soft_wrap=True)
     out.print(f"last checkpoint {result.last_checkpoint}", soft_wrap=True)
     out.print(f"curves and pictures {result.run / 'plots'}", soft_wrap=True)
+
+
+def replay_lines(replay: dict[str, Any]) -> list[str]:
+    """Return one line per replay switch that was on: what replayed, how often, and why not."""
+    lines = []
+    for name, regions in replay.get("options", {}).items():
+        count = Counter({key: sum(region[key] for region in regions) for key in ("recorded", "replayed")})
+        native: Counter[str] = sum((Counter(region["native"]) for region in regions), Counter())
+        why = ", ".join(f"{number} {reason}" for reason, number in native.items()) or "0"
+        ended = {region["retired_by"] for region in regions} - {None}
+        retired = f"; given up: {', '.join(sorted(ended))}" if ended else ""
+        lines.append(
+            f"{name}: {count['recorded']} recorded, {count['replayed']} replayed, native {why}{retired}"
+        )
+    if replay.get("kept"):
+        lines.append(f"kept the faster: {replay['kept']} steps")
+    return lines
 
 
 def split_setting(setting: str) -> tuple[str, str]:

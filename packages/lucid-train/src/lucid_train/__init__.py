@@ -10,11 +10,13 @@ from lucid_train.files import write_json
 from lucid_train.fingerprint import fingerprint
 from lucid_train.fit import FitResult, fit
 from lucid_train.module import DetectionLitModule
+from lucid_train.replay import REPLAY_SWITCHES, ReplaySwitch
 from lucid_train.results import ResultCollector
 from lucid_train.run_folder import find_run, stored_config
 from lucid_train.tasks import TASK_TABLE, TaskRow, task_row
 
 __all__ = [
+    "REPLAY_SWITCHES",
     "TASK_TABLE",
     "ConfigError",
     "DetectionDataModule",
@@ -24,6 +26,7 @@ __all__ = [
     "Interrupted",
     "Observer",
     "Progress",
+    "ReplaySwitch",
     "ResultCollector",
     "RunLength",
     "TaskRow",

@@ -95,7 +95,11 @@ class OptimizerConfig(_Section):
 
 
 class LossConfig(_Section):
-    """Gains of the objective, those of other tasks unused, and the progressive branch weight."""
+    """Gains of the objective, those of other tasks unused, and the progressive branch weight.
+
+    ``paired_density`` (pose) evaluates the density of both branches in one call, which changes rounding.
+    ``fused_assignment`` assigns labels by kernels with the same bytes, on an NVIDIA device with Triton.
+    """
 
     box_gain: NonNegative = 7.5
     class_gain: NonNegative = 0.5
@@ -107,6 +111,7 @@ class LossConfig(_Section):
     oks_gain: NonNegative = 24.0
     visibility_gain: NonNegative = 1.0
     paired_density: bool = False
+    fused_assignment: bool = False
     alpha_initial: Fraction = 0.8
     alpha_final: Fraction = 0.1
 
@@ -114,18 +119,19 @@ class LossConfig(_Section):
 class ReplayConfig(_Section):
     """What is recorded once and replayed; nothing here changes a byte of what is learned.
 
-    ``mode`` ``step`` turns on every switch that fits the run, ``auto`` keeps them only where they are faster. The tape
-    is a CPU's stand-in for CUDA graphs: slower, for following what a recording does.
+    ``mode`` ``step`` turns on every switch that fits the run and is not off, ``auto`` keeps them only where they are
+    faster; with ``none`` a switch that is null is off. The tape is a CPU's stand-in for CUDA graphs: slower, for
+    following what a recording does.
     """
 
     mode: Literal["none", "auto", "step"] = "none"
     backend: Literal["auto", "cuda", "tape"] = "auto"
-    capture_network: bool = False
-    capture_segment_heads: bool = False
-    capture_loss: bool = False
-    capture_orthogonalization: bool = False
-    capture_updates: bool = False
-    capture_gradient_norm: bool = False
+    capture_network: bool | None = None
+    capture_segment_heads: bool | None = None
+    capture_loss: bool | None = None
+    capture_orthogonalization: bool | None = None
+    capture_updates: bool | None = None
+    capture_gradient_norm: bool | None = None
 
 
 class EmaConfig(_Section):

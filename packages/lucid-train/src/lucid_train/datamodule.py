@@ -148,7 +148,7 @@ def choose_splits(config: FitConfig) -> tuple[str, str]:
     if wanted_train and wanted_val:
         return wanted_train, wanted_val
     assert config.data.path is not None
-    present = available_splits(config.data.path, config.model.task)
+    present = available_splits(config.data.path, config.model.task, layout=config.data.layout)
     # whoever trains on a part of a devkit's trainval validates on the other part
     train, val = default_splits(tuple(name for name in present if not wanted_train or name != "trainval"))
     train, val = wanted_train or train, wanted_val or val

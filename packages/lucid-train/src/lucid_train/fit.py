@@ -38,7 +38,7 @@ from lucid_train.run_folder import (
     require_same_data,
     stored_config,
 )
-from lucid_train.switches import check_data_switches
+from lucid_train.switches import check_switches
 from lucid_train.tasks import task_row
 
 log = logging.getLogger("lucid")
@@ -85,7 +85,7 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
     """
     task_row(config.model.task)
     check_hardware(config)
-    check_data_switches(config)
+    check_switches(config)
     plan = replay_plan(config)
     data = DetectionDataModule(config)
     config = resolve(config, run_length(config, len(data.train_catalog)))

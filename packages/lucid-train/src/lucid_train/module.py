@@ -73,6 +73,7 @@ class DetectionLitModule(lightning.LightningModule):
             num_classes,
             num_keypoints=self.detector.num_keypoints,
             settings=loss_settings(self.loss_settings),
+            fused_assignment=self.loss_settings.fused_assignment,
         )
         self.alpha: float | Tensor = 0.5
         self.image_size: int | None = None

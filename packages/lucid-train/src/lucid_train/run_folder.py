@@ -17,6 +17,7 @@ _FREE = {
     ("data", "epoch_prefetch"),
     ("data", "cache_train_images"),
     ("data", "cache_prepared_train_images"),
+    ("loss", "fused_assignment"),
     ("run", "output"),
     ("run", "checkpoint_steps"),
     ("run", "fingerprint"),

@@ -1,11 +1,11 @@
-"""Which opt-in switches a configuration may set together; asked before anything is written."""
+"""Which opt-in switches a configuration may set on this machine; asked before anything is written."""
 
 from lucid_train.config import ConfigError, FitConfig
 from lucid_train.device import chosen_device
 
 
-def check_data_switches(config: FitConfig) -> None:
-    """Raise ConfigError, naming switch and remedy, for data switches that do not go together."""
+def check_switches(config: FitConfig) -> None:
+    """Raise ConfigError, naming switch and remedy, for one that cannot be had or does not go with another."""
     data = config.data
     if data.cache_train_images and data.cache_prepared_train_images:
         raise ConfigError(
@@ -14,6 +14,10 @@ def check_data_switches(config: FitConfig) -> None:
     if data.epoch_prefetch and data.workers == 0:
         raise ConfigError(
             "data.epoch_prefetch has worker processes prepare the next epoch; use --workers 1 or more, or leave it out"
+        )
+    if config.loss.fused_assignment and chosen_device(config.run.device) != "cuda":
+        raise ConfigError(
+            "loss.fused_assignment needs an NVIDIA device and Triton; leave it out, or use --device cuda"
         )
     if data.device_hsv and chosen_device(config.run.device) == "mps":
         raise ConfigError(

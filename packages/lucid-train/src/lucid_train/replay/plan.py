@@ -28,7 +28,7 @@ class ReplayPlan:
 def replay_plan(config: FitConfig) -> ReplayPlan:
     """Return what to replay.
 
-    ``replay.mode`` ``step`` turns on every switch that task, precision and clipping allow; ``auto`` does so where there
+    ``replay.mode`` ``step`` turns on every switch that fits the run and is not off; ``auto`` does so where there
     is a CUDA device (or the tape is asked for by name), and the run then keeps the faster of native and replayed steps.
 
     Raises:
@@ -62,7 +62,11 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
         raise ConfigError(
             f"replay.backend = 'tape' follows work on a CPU, and this run is on {device}; use cuda"
         )
-    allowed = tuple(name for name in REPLAY_SWITCHES if _problem(name, config) is None)
+    allowed = tuple(
+        name
+        for name in REPLAY_SWITCHES
+        if getattr(settings, name) is not False and _problem(name, config) is None
+    )
     backend: RecorderBackend = TapeBackend() if settings.backend == "tape" else CudaBackend()
     on = asked if settings.mode == "none" else allowed
     return ReplayPlan(settings.mode, on, backend, measured=settings.mode == "auto")

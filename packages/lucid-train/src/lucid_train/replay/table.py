@@ -28,8 +28,8 @@ class ReplaySwitch:
 REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
     {
         "capture_network": ReplaySwitch(
-            "Replay the network, forward and backward (segment: backbone and neck). Pays at small batches; from "
-            "batch 16 on it may be slower.",
+            "Replay the network, forward and backward (segment: backbone and neck). Pays at small batches; "
+            "measure from batch 16 on.",
             parts=MappingProxyType(
                 {
                     "detect": ("network",),
@@ -46,7 +46,7 @@ REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
             parts=MappingProxyType({"segment": ("heads",)}),
         ),
         "capture_loss": ReplaySwitch(
-            "Replay label assignment and detection loss (detect, pose). Slower at batch 16 and above.",
+            "Replay label assignment and detection loss (detect, pose). Can be slower from batch 16 on.",
             tasks=("detect", "pose"),
         ),
         "capture_orthogonalization": ReplaySwitch("Replay the optimizer's orthogonalisation."),
