@@ -3,11 +3,13 @@
 import hashlib
 import http.server
 import json
+import shutil
 import threading
 from functools import partial
 
 import pytest
 
+from lucid_app.console import print_json
 from lucid_data import open_catalog, read_image, synthetic
 
 COMMANDS = ("check", "stats", "view", "convert", "tile", "download", "sample")
@@ -135,3 +137,17 @@ def test_a_target_with_content_is_left_alone(lucid, scenes, words):
     assert status == 1
     assert "taken already has content; choose an empty folder" in err
     assert lucid.files() == ["taken/mine.txt"]
+
+
+def test_a_layout_that_is_said_is_the_only_one_looked_for(lucid, scenes):
+    shutil.copytree(scenes, lucid.folder / "mixed")
+    (lucid.folder / "mixed" / "data.yaml").write_text(": not yaml :\n- [")
+    for words in (("stats", "mixed"), ("check", "mixed"), ("convert", "mixed", "out", "--to", "yolo")):
+        status, _, err = lucid("data", *words, "--layout", "coco")
+        assert status == 0, err
+    assert lucid("data", "stats", "mixed")[0] == 1
+
+
+def test_json_of_a_name_that_is_no_text_is_ascii(capsys):
+    print_json({"file": "caf\udce9.png"})
+    assert json.loads(capsys.readouterr().out) == {"file": "caf\udce9.png"}

@@ -82,7 +82,6 @@ def test_yolo_keeps_the_pixels_of_parts_and_holes_and_says_what_it_lost(coco_tre
     root = coco_tree([row(1, segmentation=three), row(2, segmentation=DONUT), crowd, row(3, note="x")])
     report = convert(root, tmp_path / "out", "yolo", "segment", splits=["train"])
     assert report.lost == {
-        "instance without an outline (box kept)": 1,
         "instance without an outline": 1,
         "outline of several parts (joined by a slit)": 1,
         "crowd region": 1,

@@ -143,3 +143,56 @@ def test_a_damaged_store_names_itself_and_the_remedy(tmp_path):
     (place / "boxes.npy").write_bytes(b"")
     with pytest.raises(OSError, match=rf"{place.name} cannot be read .*; remove it"):
         open_catalog(root, label_store=tmp_path / "store")
+
+
+def shortened(label):
+    lines = label.read_text().splitlines(keepends=True)
+    label.write_text("".join(lines[1:]))
+
+
+@pytest.mark.parametrize("linked", ["labels", "labels/train"])
+def test_labels_behind_a_link_are_watched(tmp_path, linked):
+    root = synthetic.write_yolo(tmp_path / "scenes", splits={"train": 3}, size=64)
+    (tmp_path / "elsewhere").mkdir()
+    moved = (root / linked).rename(tmp_path / "elsewhere" / "labels")
+    (root / linked).symlink_to(moved)
+    open_catalog(root, label_store=tmp_path / "store")
+    shortened(next((tmp_path / "elsewhere").rglob("*.txt")))
+    same(open_catalog(root), open_catalog(root, label_store=tmp_path / "store"))
+
+
+def test_a_list_outside_the_data_set_is_read_every_time(tmp_path):
+    root = synthetic.write_yolo(tmp_path / "scenes", splits={"train": 3}, size=64)
+    listing = tmp_path / "lists" / "train.txt"
+    listing.parent.mkdir()
+    pictures = sorted((root / "images" / "train").iterdir())
+    listing.write_text("".join(f"{picture}\n" for picture in pictures))
+    text = (root / "data.yaml").read_text().replace("images/train", str(listing))
+    (root / "data.yaml").write_text(text)
+    assert len(open_catalog(root, label_store=tmp_path / "store")) == 3
+    listing.write_text(f"{pictures[0]}\n")
+    assert len(open_catalog(root, label_store=tmp_path / "store")) == 1
+
+
+def test_labels_beside_the_data_sets_own_folder_are_read_every_time(tmp_path):
+    root = synthetic.write_yolo(tmp_path / "scenes", splits={"train": 3}, size=64)
+    (root / "data.yaml").rename(root / "images" / "data.yaml")
+    text = (root / "images" / "data.yaml").read_text().replace("images/train", "train")
+    (root / "images" / "data.yaml").write_text(text)
+    before = open_catalog(root / "images", label_store=tmp_path / "store")
+    shortened(next((root / "labels").rglob("*.txt")))
+    after = open_catalog(root / "images", label_store=tmp_path / "store")
+    assert len(after.records.labels) == len(before.records.labels) - 1
+
+
+def test_a_store_inside_the_data_set_is_refused_and_a_relative_one_survives_a_change_of_folder(
+    tmp_path, monkeypatch
+):
+    root = synthetic.write_coco(tmp_path / "scenes", splits={"train": 3}, size=64)
+    with pytest.raises(ValueError, match="lies inside the data set"):
+        open_catalog(root, label_store=root / "store")
+    monkeypatch.chdir(tmp_path)
+    catalog = open_catalog(root, label_store="store")
+    text = pickle.dumps(catalog)
+    monkeypatch.chdir(root)
+    same(open_catalog(root), pickle.loads(text))

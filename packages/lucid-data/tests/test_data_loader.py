@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import pytest
@@ -198,3 +199,12 @@ def test_rectangular_evaluation_takes_the_smallest_canvas_and_leaves_no_picture_
             seen[index] = tuple(batch.images.shape[-2:])
     assert [seen[i] for i in range(5)] == wanted
     assert len(seen) == 5
+
+
+def test_rectangular_canvases_go_by_the_pictures_not_by_what_is_stated(tmp_path, picture):
+    picture(tmp_path / "train" / "a.png", 80, 320)
+    (tmp_path / "annotations").mkdir()
+    image = {"id": 1, "file_name": "a.png", "height": 320, "width": 80}
+    document = {"images": [image], "annotations": [], "categories": [{"id": 1, "name": "x"}]}
+    (tmp_path / "annotations" / "instances_train.json").write_text(json.dumps(document))
+    assert EvalPipeline(open_catalog(tmp_path), 640, rect=True).canvas(0) == (160, 640)

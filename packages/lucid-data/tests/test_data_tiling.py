@@ -217,3 +217,20 @@ def test_a_real_aerial_picture_is_tiled(shared_data, tmp_path):
     tiles = open_catalog(tmp_path / "t", "train", "obb")
     assert len(tiles) == report.tiles > 1
     assert report.instances >= 536
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"patch": 0}, "patch must be in 1"),
+        ({"patch": 10**30}, "patch must be in 1"),
+        ({"scales": (1.0, 1.0)}, "scales must differ"),
+        ({"scales": (float("nan"),)}, "scales must be positive"),
+        ({"scales": (float("inf"),)}, "scales must be positive"),
+        ({"quality": 0}, "quality must be in 1"),
+        ({"quality": 1000}, "quality must be in 1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        TileOptions(**options)

@@ -1,5 +1,7 @@
 """Written data sets appear when they are complete, or not at all."""
 
+import os
+
 import pytest
 
 from lucid_data import convert, open_catalog, synthetic, tile
@@ -57,3 +59,36 @@ def test_a_file_in_the_targets_place_is_refused(tmp_path):
     with pytest.raises(FileExistsError, match="taken already has content"), whole_folder(tmp_path / "taken"):
         pass
     assert (tmp_path / "taken").read_text() == "keep"
+
+
+@pytest.mark.parametrize("inside", ["train/new", "annotations/new"])
+def test_a_target_among_the_pictures_or_labels_it_is_made_from_is_refused(scenes, inside):
+    before = sorted(scenes.rglob("*"))
+    for make in (
+        lambda: convert(scenes, scenes / inside, "yolo"),
+        lambda: tile(scenes, scenes / inside, "detect"),
+    ):
+        with pytest.raises(ValueError, match="lies inside the data set it is made from"):
+            make()
+    assert sorted(scenes.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o700), (0o022, 0o755), (0o002, 0o775)])
+def test_a_new_folder_has_the_mode_that_the_umask_gives(tmp_path, mask, mode):
+    kept = os.umask(mask)
+    try:
+        with whole_folder(tmp_path / "new") as folder:
+            (folder / "a").mkdir()
+    finally:
+        os.umask(kept)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "new" / "a").stat().st_mode & 0o777 == mode
+
+
+def test_an_existing_folder_is_filled_from_within_itself(tmp_path):
+    # it may be a disk of its own, which no file can be renamed into
+    (tmp_path / "there").mkdir()
+    with whole_folder(tmp_path / "there") as folder:
+        assert folder.parent == tmp_path / "there"
+        (folder / "a").write_text("x")
+    assert [item.name for item in (tmp_path / "there").iterdir()] == ["a"]

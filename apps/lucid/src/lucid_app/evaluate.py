@@ -8,6 +8,7 @@ import typer
 
 from lucid_app.checks import check_at_least, check_canvas, check_file_target, choose_device
 from lucid_app.console import counting, out, print_json
+from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_train import ConfigError, task_row, write_json
 from lucid_train import evaluate as score
 
@@ -16,6 +17,7 @@ def evaluate(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit.")],
     data: Annotated[Path, typer.Option(help="Folder of images and labels.")],
     split: Annotated[str | None, typer.Option(help="Split to score; val, valid or test when absent.")] = None,
+    layout: LayoutOption = None,
     path: Annotated[str, typer.Option(help="e2e, nms or both.")] = "both",
     limit: Annotated[int, typer.Option(help="Score this many images; 0 for all.")] = 0,
     batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
@@ -57,6 +59,7 @@ def evaluate(
             checkpoint,
             data,
             split=split,
+            layout=as_layout(layout),
             path=cast(Any, path),
             limit=limit,
             batch=batch,

@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
-    logging.getLogger("lucid").setLevel(logging.INFO)  # other libraries tell their users, not ours, what they do
+    logging.getLogger("lucid").setLevel(
+        logging.INFO
+    )  # other libraries tell their users, not ours, what they do
     sys.exit(run(words, debug=debug))
 
 
@@ -91,7 +93,7 @@ def status_of(error: BaseException) -> int | None:
         return 2
     if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # a usage error of the parser
         return 2
-    if isinstance(error, ValueError | OSError | ImportError):
+    if isinstance(error, ValueError | OSError | ImportError | MemoryError):
         return 1
     return None
 

@@ -10,6 +10,7 @@ import typer
 
 from lucid_app.checks import check_at_least, check_choice, check_file_target
 from lucid_app.console import err, out, print_json
+from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_data import (
     CocoReport,
     DotaReport,
@@ -37,6 +38,7 @@ def score(
     ],
     kind: Annotated[str, typer.Option(help="bbox, segm, keypoints or dota.")] = "bbox",
     split: Annotated[str, typer.Option(help="Split of a folder of images and labels.")] = "val",
+    layout: LayoutOption = None,
     max_detections: Annotated[
         int | None, typer.Option(help="Detections per image and class that count.")
     ] = None,
@@ -105,7 +107,7 @@ def score(
         report = score_dota(ground_truth, results, version=dota_version)
         rows = _dota_rows(report)
     else:
-        truth: Any = _opened(ground_truth, kind, split)
+        truth: Any = _opened(ground_truth, kind, split, layout)
         caps = _caps(kind, max_detections)
         report = score_coco(
             truth,
@@ -137,11 +139,11 @@ def score(
         out.print(f"report {output}", soft_wrap=True)
 
 
-def _opened(ground_truth: Path, kind: str, split: str) -> Any:
+def _opened(ground_truth: Path, kind: str, split: str, layout: str | None) -> Any:
     """Return a file as it is, and a folder of images and labels as a COCO document."""
     if not ground_truth.is_dir():
         return ground_truth
-    return open_catalog(ground_truth, split, _TASKS.get(kind, "detect")).to_coco()
+    return open_catalog(ground_truth, split, _TASKS.get(kind, "detect"), layout=as_layout(layout)).to_coco()
 
 
 def _caps(kind: str, most: int | None) -> tuple[int, ...] | None:

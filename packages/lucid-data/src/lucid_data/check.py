@@ -43,7 +43,7 @@ def check(
     sources: list[Source] = []
     problems: list[str] = []
     try:
-        splits = available_splits(root, task) or ("train",)
+        splits = available_splits(root, task, layout=layout) or ("train",)
     except ValueError as error:
         found.add("yolo-dataset-file", "error", root, "", str(error), "correct the dataset file")
         return found.all()

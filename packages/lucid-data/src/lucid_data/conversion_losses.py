@@ -35,7 +35,7 @@ def coco_losses(document: Mapping[str, Any], task: Task, to: str) -> Counter[str
     for image in document["images"]:
         lost.update(f"image field {key!r}" for key in image.keys() - _IMAGE_KEYS)
     lost.update(f"document field {key!r}" for key in document.keys() - _DOCUMENT_KEYS if document[key])
-    ids = sorted(c["id"] for c in document["categories"])
+    ids = sorted(int(c["id"]) for c in document["categories"])
     if ids != list(range(len(ids))):
         lost["original category id"] += len(ids)
     return lost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -16,12 +15,12 @@ from PIL import Image
 
 from lucid_data.catalog import Catalog, open_catalog
 from lucid_data.conversion_losses import coco_losses, records_losses
-from lucid_data.formats.coco_json import load_document
+from lucid_data.formats.coco_json import json_text, load_document
 from lucid_data.formats.write_text import dataset_yaml, dota_rows, yolo_rows
 from lucid_data.layout import available_splits
 from lucid_data.source import SPLIT_SPELLINGS, WHOLE, Layout
 from lucid_data.tasks import as_task
-from lucid_data.whole import Observer, nothing, whole_folder
+from lucid_data.whole import Observer, nothing, refuse_inside, whole_folder
 
 Format = Literal["coco", "yolo", "dota"]
 Pictures = Literal["copy", "link", "skip"]
@@ -81,11 +80,14 @@ def convert(
         raise ValueError(f"pictures must be one of {', '.join(get_args(Pictures))}, got {pictures!r}")
     if to == "dota" and kind not in ("detect", "obb"):
         raise ValueError(f"DOTA text holds boxes only; task {task!r} needs coco or yolo")
-    chosen = tuple(splits) if splits is not None else _default_splits(source, kind)
+    chosen = tuple(splits) if splits is not None else _default_splits(source, kind, layout)
     catalogs = {
         split: open_catalog(source, split, kind, layout=layout, min_side=1e-3, dota_version=dota_version)
         for split in chosen
     }
+    refuse_inside(
+        target, [f for catalog in catalogs.values() for f in catalog.source.folders - {catalog.root}]
+    )
     lost: Counter[str] = Counter()
     with whole_folder(target) as folder:
         progress = _Progress(observer, sum(map(len, catalogs.values())))
@@ -97,9 +99,15 @@ def convert(
     return Conversion(
         Path(target),
         {name: len(catalog) for name, catalog in written.items()},
-        {name: len(catalog.records.labels) for name, catalog in written.items()},
+        {name: _held(catalog, to) for name, catalog in written.items()},
         {reason: n for reason, n in lost.items() if n},
     )
+
+
+def _held(catalog: Catalog, to: str) -> int:
+    """Return how many instances are written: rows of masks have no place for one without an outline."""
+    needs_outline = to == "yolo" and catalog.task == "segment"
+    return int(catalog.records.mask_ok.sum()) if needs_outline else len(catalog.records.labels)
 
 
 def _written_name(split: str) -> str:
@@ -121,7 +129,11 @@ def _write_split(
     catalog: Catalog, folder: Path, name: str, to: str, pictures: str, lost: Counter[str], progress: _Progress
 ) -> None:
     if not (to == "coco" and catalog.layout == "coco"):
-        lost.update(catalog.dropped)
+        # rows of masks have no box to keep: what has no outline is counted as lost, once
+        masks = to == "yolo" and catalog.task == "segment"
+        lost.update(
+            {why: n for why, n in catalog.dropped.items() if not (masks and why.endswith("(box kept)"))}
+        )
         lost.update(records_losses(catalog, to))
         if catalog.layout == "coco":
             lost.update(coco_losses(load_document(catalog.source.labels), catalog.task, to))
@@ -130,8 +142,8 @@ def _write_split(
     write(catalog, folder, name, places)
 
 
-def _default_splits(source: str | Path, task: str) -> tuple[str, ...]:
-    there = available_splits(source, task)
+def _default_splits(source: str | Path, task: str, layout: Layout | None) -> tuple[str, ...]:
+    there = available_splits(source, task, layout=layout)
     usual = tuple(split for split in there if split in SPLIT_SPELLINGS)
     return usual or there[:1] or ("train",)
 
@@ -222,7 +234,7 @@ def _write_coco(catalog: Catalog, folder: Path, split: str, names: list[str]) ->
     document = catalog.to_coco()
     for image, name in zip(document["images"], names, strict=True):
         image["file_name"] = Path(name).as_posix()
-    path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    path.write_text(json_text(document), encoding="utf-8")
 
 
 def _write_yolo(catalog: Catalog, folder: Path, split: str, names: list[str]) -> None:

@@ -13,12 +13,14 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from lucid_data.formats.parsed import Parsed, ReadOptions
+from lucid_data.formats.yolo import label_places
 from lucid_data.records import Records, Strings, travels_as
 from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
@@ -32,14 +34,18 @@ def stored(
 ) -> Parsed:
     """Return what ``read`` returns, its labels mapped from ``folder``, where they are put when they are not there.
 
-    A data set with pictures outside its own folders is read anew every time: a change there would not be seen.
-    Raises as ``read`` does, and OSError for a store that cannot be read or written.
+    A data set with pictures, lists or labels outside its own folders is read anew every time: a change there would not
+    be seen. Raises as ``read`` does, ValueError for a folder inside the data set, and OSError for a store that cannot
+    be read or written.
     """
     places = _places(source)
+    folder = Path(os.path.abspath(folder))
+    if any(folder.resolve().is_relative_to(inside.resolve()) for inside in places):
+        raise ValueError(f"label store {folder} lies inside the data set; choose a folder outside it")
     place = folder / f"labels-{_key(source, needs, options, places)}"
     if not place.is_dir():
         parsed = read()
-        if not _inside(parsed, places):
+        if not _inside(parsed, source, places):
             return parsed
         with contextlib.suppress(FileExistsError):  # another process was quicker
             _write(place, parsed)
@@ -99,15 +105,18 @@ def _mapped(path: Path) -> Any:
 
 def _places(source: Source) -> list[Path]:
     """Return the data set's folders, none inside another."""
-    labels = source.labels if source.labels.is_dir() else source.labels.parent
-    given = sorted({p.resolve() for p in (source.root, labels, *source.images) if p.is_dir()})
+    # not resolved: links are followed, so what lies below a folder is what it shows
+    given = sorted({Path(os.path.abspath(p)) for p in (source.root, *source.folders)})
     return [p for p in given if not any(other != p and p.is_relative_to(other) for other in given)]
 
 
-def _inside(parsed: Parsed, places: list[Path]) -> bool:
+def _inside(parsed: Parsed, source: Source, places: list[Path]) -> bool:
     names = parsed.records.file_names
-    folders = {(parsed.images / names[i]).parent for i in range(len(names))}
-    return all(any(folder.resolve().is_relative_to(place) for place in places) for folder in folders)
+    pictures = [parsed.images / names[i] for i in range(len(names))]
+    folders = {picture.parent for picture in pictures}
+    if source.layout == "yolo":
+        folders |= label_places(source, pictures)
+    return all(any(Path(os.path.abspath(f)).is_relative_to(place) for place in places) for f in folders)
 
 
 def _key(source: Source, needs: TaskNeeds, options: ReadOptions, places: list[Path]) -> str:
@@ -122,7 +131,13 @@ def _key(source: Source, needs: TaskNeeds, options: ReadOptions, places: list[Pa
         with source.labels.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     for place in places:
-        for folder, inner, files in os.walk(place):
+        seen: set[str] = set()
+        for folder, inner, files in os.walk(place, followlinks=True):
+            real = os.path.realpath(folder)
+            if real in seen:  # a link that leads back
+                inner.clear()
+                continue
+            seen.add(real)
             inner.sort()
             for name in sorted(files):
                 state = (
@@ -143,7 +158,7 @@ def _there(folder: str, name: str) -> bool:
 def _code() -> str:
     """Return a digest of the code that makes records of files."""
     here = Path(__file__).parent
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(version("lucid-geometry").encode())
     for path in sorted([*here.glob("formats/*.py"), *here.glob("records*.py"), here / "images.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -8,7 +8,7 @@ oriented boxes; for other tasks it comes last, because upright boxes often lie b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -73,10 +73,13 @@ def fitting_sources(
     raise FileNotFoundError(f"no split {split!r} in {root}{hint}; tried {places}")
 
 
-def available_splits(path: str | Path, task: str = "detect") -> tuple[str, ...]:
+def available_splits(
+    path: str | Path, task: str = "detect", *, layout: Layout | None = None
+) -> tuple[str, ...]:
     """Return the split names that ``open_catalog`` finds under ``path`` for ``task``, the usual ones first.
 
-    Empty when nothing is recognised; FileNotFoundError when ``path`` does not exist.
+    ``layout`` looks for that format alone. Empty when nothing is recognised; FileNotFoundError when ``path`` does not
+    exist.
     """
     root = Path(path)
     points = TASK_NEEDS[as_task(task)].keypoints
@@ -84,20 +87,18 @@ def available_splits(path: str | Path, task: str = "detect") -> tuple[str, ...]:
         raise FileNotFoundError(f"data set {root} does not exist")
     if root.is_file():
         return (WHOLE,) if root.suffix == ".json" else _yaml_splits(root)
-    names = [
-        split for split in SPLIT_SPELLINGS if any(s(root, split, points, []) for s in (_coco, _yolo, _voc))
-    ]
+
+    def found(splits: Iterable[str], searches: Mapping[Layout, _Search]) -> list[str]:
+        wanted = [search for kind, search in searches.items() if layout in (None, kind)]
+        return [split for split in splits if any(search(root, split, points, []) for search in wanted)]
+
+    names = found(SPLIT_SPELLINGS, {"coco": _coco, "yolo": _yolo, "voc": _voc})
     lists = root / "ImageSets" / "Main"
-    if lists.is_dir() and all((root / name).is_dir() for name in _VOC_FOLDERS):
+    voc = layout in (None, "voc") and all((root / name).is_dir() for name in _VOC_FOLDERS)
+    if voc and lists.is_dir():
         names += [p.stem for p in sorted(lists.glob("*.txt")) if _is_plain_list(p)]
-    if not names:
-        names = [
-            s
-            for s in (*SPLIT_SPELLINGS, WHOLE)
-            if any(f(root, s, points, []) for f in (_loose_coco, _loose_voc))
-        ]
-    if not names:
-        names = [s for s in (*SPLIT_SPELLINGS, WHOLE) if _dota(root, s, False, [])]
+    every = (*SPLIT_SPELLINGS, WHOLE)
+    names = names or found(every, {"coco": _loose_coco, "voc": _loose_voc}) or found(every, {"dota": _dota})
     return tuple(dict.fromkeys(names))
 
 

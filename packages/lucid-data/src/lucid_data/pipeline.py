@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lucid_data.catalog import Catalog
+from lucid_data.images import image_size
 from lucid_data.masks import grid_masks
 from lucid_data.picture_cache import PictureCache
 from lucid_data.policy import AugmentPolicy
@@ -318,10 +319,14 @@ class EvalPipeline:
         return len(self.catalog)
 
     def canvas(self, index: int) -> tuple[int, int]:
-        """Return height and width of the canvas of picture ``index``, by its stated size."""
+        """Return height and width of the canvas of picture ``index``; with ``rect`` its header is read."""
         if not self.rect:
             return self.image_size, self.image_size
-        height, width = self.catalog.sizes[index].tolist()
+        try:
+            # not the stated size: one that is wrong would shrink the picture into a canvas of another shape
+            height, width = image_size(self.catalog.image_path(index), self.catalog.exif)
+        except OSError:
+            height, width = self.catalog.sizes[index].tolist()
         box = Letterbox(height, width, self.image_size, self.image_size)
         return -(-box.new_height // STRIDE) * STRIDE, -(-box.new_width // STRIDE) * STRIDE
 

@@ -51,6 +51,16 @@ class RecordsBuilder:
         """Return (height, width) of the image with this number."""
         return self._sizes[2 * image], self._sizes[2 * image + 1]
 
+    @property
+    def instances(self) -> int:
+        """How many instances were added."""
+        return len(self._labels)
+
+    @property
+    def outlined(self) -> bool:
+        """Whether any instance has an outline."""
+        return any(self._mask_ok)
+
     def instance(
         self,
         box: Sequence[float],

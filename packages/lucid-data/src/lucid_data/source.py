@@ -36,6 +36,12 @@ class Source:
     labels: Path
     listing: Path | None = None
 
+    @property
+    def folders(self) -> set[Path]:
+        """The folders of pictures and of labels."""
+        labels = self.labels if self.labels.is_dir() else self.labels.parent
+        return {folder for folder in (labels, *self.images) if folder.is_dir()}
+
 
 def spellings(split: str) -> tuple[str, ...]:
     """Return the folder spellings tried for ``split``.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,10 +23,11 @@ def whole_folder(target: str | Path) -> Iterator[Path]:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} already has content; choose an empty folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # resolve: "." and ".." have no name to put beside
-    part = Path(tempfile.mkdtemp(prefix=f".{path.resolve().name}.", dir=path.resolve().parent))
+    # inside a folder that is there, for it may be a disk of its own; resolve: "." has no name to put beside
+    beside = path.resolve() if path.exists() else path.resolve().parent
+    part = Path(tempfile.mkdtemp(prefix=f".{path.resolve().name[:40]}.", dir=beside))
     try:
-        part.chmod(0o755)
+        part.chmod(0o777 & ~_umask())
         yield part
         if path.exists():
             for item in part.iterdir():
@@ -36,6 +38,23 @@ def whole_folder(target: str | Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+
+
+def refuse_inside(target: str | Path, sources: Iterable[Path]) -> None:
+    """Raise ValueError where ``target`` lies in one of the ``sources``, which must not change."""
+    place = Path(target).resolve()
+    for source in sources:
+        if source.is_dir() and place.is_relative_to(source.resolve()):
+            raise ValueError(
+                f"{target} lies inside the data set it is made from; choose a folder outside {source}"
+            )
+
+
+def _umask() -> int:
+    # it can only be read by setting it
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _place(part: Path, path: Path) -> None:

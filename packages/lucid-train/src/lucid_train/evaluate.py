@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from lucid_data import Catalog, EvalPipeline, available_splits, eval_loader, open_catalog
+from lucid_data import Catalog, EvalPipeline, Layout, available_splits, eval_loader, open_catalog
 from lucid_geometry import Letterbox
 from lucid_models import Detector, decode_each, describe, end_to_end, load, make_points, with_nms
 from lucid_train.device import chosen_device
@@ -26,6 +26,7 @@ def evaluate(
     data: str | Path,
     *,
     split: str | None = None,
+    layout: Layout | None = None,
     path: PathName = "both",
     limit: int = 0,
     batch: int | None = None,
@@ -42,6 +43,7 @@ def evaluate(
         checkpoint: a lucid checkpoint; it states task, size, classes and canvas.
         data: the data set's folder.
         split: which split; ``None`` takes the one that a fit validates on.
+        layout: format of the folder where it fits several.
         path: ``e2e`` (one-to-one branch, no suppression), ``nms`` (one-to-many branch) or ``both``.
         limit: images to score, 0 for all.
         batch: images per step; ``None`` takes the task's.
@@ -69,7 +71,8 @@ def evaluate(
     if canvas <= 0 or canvas % 32:
         raise ValueError(f"image size {canvas}: give a positive multiple of 32")
     detector = load(checkpoint).to(device).eval()
-    catalog = open_catalog(data, split or default_split(Path(data), header.task), header.task)
+    chosen = split or default_split(Path(data), header.task, layout)
+    catalog = open_catalog(data, chosen, header.task, layout=layout)
     require_same_classes(catalog, detector)
     if limit:
         catalog = catalog.subset(range(min(limit, len(catalog))))
@@ -142,13 +145,13 @@ def training_state(checkpoint: str | Path) -> dict[str, Any]:
     }
 
 
-def default_split(data: Path, task: str = "detect") -> str:
+def default_split(data: Path, task: str = "detect", layout: Layout | None = None) -> str:
     """Return the split that is scored when none is named: the one a fit validates on.
 
     Raises:
         ValueError: the data set has none that could serve.
     """
-    present = available_splits(data, task)
+    present = available_splits(data, task, layout=layout)
     chosen = default_splits(present)[1]
     if chosen is None:
         raise missing_split(data, "validation", present, "--split NAME")

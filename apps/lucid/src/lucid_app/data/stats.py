@@ -36,8 +36,9 @@ def stats(
     """
     check_file_target("--plot", plot)
     check_choice("--task", task, get_args(Task))
-    splits = split or list(available_splits(path, task)) or ["train"]
-    counted = {name: count(open_catalog(path, name, task, layout=as_layout(layout))) for name in splits}
+    known = as_layout(layout)
+    splits = split or list(available_splits(path, task, layout=known)) or ["train"]
+    counted = {name: count(open_catalog(path, name, task, layout=known)) for name in splits}
     drawn = (
         []
         if plot is None

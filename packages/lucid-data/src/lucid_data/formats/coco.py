@@ -19,6 +19,8 @@ from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
 
 Json = Mapping[str, Any]
+_LARGEST = 2**63 - 1
+_LARGEST_SIDE = 2**31 - 1
 
 
 def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
@@ -62,6 +64,7 @@ def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
             builder.dropped["object hardly visible on its tile"] += 1
             continue
         add(number, annotation)
+    add.require_what_is_learnt()
     pairs = keypoint_flip_pairs(points, str(source.labels)) if points else ()
     return Parsed(builder.build(), folder, names, ids, points, pairs)
 
@@ -124,6 +127,22 @@ class _Adder:
             quad=quad,
         )
 
+    def require_what_is_learnt(self) -> None:
+        """Raise ValueError when there are objects and none has what the task learns: all would be background."""
+        dropped, kept = self.builder.dropped, self.builder.instances
+        if (
+            self.needs.masks
+            and not self.builder.outlined
+            and (kept or dropped["instance with an unusable outline"])
+        ):
+            raise ValueError(
+                f"{self.file}: no annotation has a usable outline, which the segment task learns from"
+            )
+        if self.needs.rboxes and not kept and dropped["annotation without a quadrilateral"]:
+            raise ValueError(
+                f"{self.file}: no annotation has a quadrilateral, which the obb task learns from"
+            )
+
     def _where(self, annotation: Annotation) -> str:
         return f"{self.file}, annotation {'(without id)' if annotation.id is None else annotation.id}"
 
@@ -164,7 +183,8 @@ def _outline(annotation: Annotation) -> object:
 
 
 def _visible(annotation: Annotation) -> float:
-    return 1.0 if annotation.visible_fraction is None else float(annotation.visible_fraction)
+    stated = annotation.visible_fraction
+    return 1.0 if stated is None else finite_number(stated, f"annotation {annotation.id}: visible_fraction")
 
 
 def _quad(segmentation: object, where: str) -> list[float]:
@@ -179,7 +199,7 @@ def _categories(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     try:
         named = {int(c["id"]): str(c["name"]) for c in categories}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{file}: every category needs an integer 'id' and a 'name' ({error})") from error
     if not named:
         raise ValueError(f"{file}: 'categories' is empty")
@@ -194,7 +214,11 @@ def _categories(
 
 
 def _keypoint_names(file: CocoFile) -> tuple[str, ...]:
-    lists = {tuple(c["keypoints"]) for c in file.categories if c.get("keypoints")}
+    stated = [c["keypoints"] for c in file.categories if c.get("keypoints")]
+    for names in stated:
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{file.path}: a category's 'keypoints' must list names, got {names!r}")
+    lists = {tuple(names) for names in stated}
     if len(lists) > 1:
         raise ValueError(
             f"{file.path}: its categories have different 'keypoints' lists; one list per data set"
@@ -207,7 +231,7 @@ def _keypoint_count(file: CocoFile, names: Sequence[str]) -> int:
         return len(names)
     for annotation in file.annotations(outlines=False):
         flat = annotation.keypoints
-        if flat:
+        if isinstance(flat, list) and flat:
             if len(flat) % 3:
                 raise ValueError(
                     f"{file.path}, annotation {annotation.id} of image {annotation.image_id!r}: "
@@ -242,14 +266,25 @@ def _require_images(images: Sequence[Json], file: Path) -> None:
         if image.get("id") is None or not isinstance(image.get("file_name"), str) or not image["file_name"]:
             raise ValueError(f"{file}: every image needs an 'id' and a 'file_name', got {dict(image)!r}")
         key = id_key(image["id"])
-        if key in seen and type(seen[key]) is not type(image["id"]):
-            raise ValueError(f"{file}: image ids {seen[key]!r} and {image['id']!r} cannot be told apart")
+        if key in seen:
+            raise ValueError(
+                f"{file}: image ids {seen[key]!r} and {image['id']!r} cannot be told apart; renumber the images"
+            )
+        if isinstance(image["id"], int) and not -_LARGEST <= image["id"] <= _LARGEST:
+            raise ValueError(f"{file}: image id {image['id']} has no place in 64 bits; renumber the images")
         seen[key] = image["id"]
 
 
 def _side(image: Json, name: str, file: Path) -> int:
     value = image.get(name)
-    return int(finite_number(value, f"{file}, image {image['id']}: {name}")) if value is not None else 0
+    if value is None:
+        return 0
+    side = finite_number(value, f"{file}, image {image['id']}: {name}")
+    if side > _LARGEST_SIDE:
+        raise ValueError(
+            f"{file}, image {image['id']}: {name} must be at most {_LARGEST_SIDE}, got {value!r}"
+        )
+    return int(side)
 
 
 def _sizes(

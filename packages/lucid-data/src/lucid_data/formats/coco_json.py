@@ -7,6 +7,7 @@ memory than its pages take.
 
 from __future__ import annotations
 
+import codecs
 import json
 import mmap
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+_CHUNK = 1 << 22
 
 
 def load_document(path: str | Path) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def load_document(path: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(f"COCO file {file} does not exist")
     try:
         document = json.loads(file.read_bytes().decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ValueError(f"{file} holds a {type(document).__name__}, not a COCO document")
@@ -39,6 +42,16 @@ def load_document(path: str | Path) -> dict[str, Any]:
             if not isinstance(entry, dict):
                 raise ValueError(f"{file}, {key}[{position}]: must be an object, got {entry!r}")
     return document
+
+
+def json_text(document: Any) -> str:
+    """Return a document as JSON that UTF-8 can hold: a name of bytes that are no text is escaped."""
+    text = json.dumps(document, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(document)
+    return text
 
 
 class Annotation(msgspec.Struct, gc=False):
@@ -80,7 +93,7 @@ class CocoFile:
         self._annotations: list[msgspec.Raw] | list[dict[str, Any]]
         try:
             parts = msgspec.json.decode(_pages(self.path), type=_Parts)
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             # either broken, and this says how, or with the NaN that Python writes and JSON does not know
             document = load_document(self.path)
             self.images, self.categories = document["images"], document["categories"]
@@ -98,22 +111,28 @@ class CocoFile:
         decode = msgspec.json.Decoder(kind).decode
         for position, one in enumerate(self._annotations):
             if not isinstance(one, msgspec.Raw):
-                yield msgspec.convert(one, kind)
+                yield _picked(one, kind)
                 continue
             try:
                 yield decode(one)
             except msgspec.DecodeError:
-                yield msgspec.convert(self._leniently(one, position), kind)
+                value = json.loads(bytes(one))
+                if not isinstance(value, dict):
+                    raise ValueError(
+                        f"{self.path}, annotations[{position}]: must be an object, got {value!r}"
+                    ) from None
+                yield _picked(value, kind)
 
-    def _leniently(self, text: msgspec.Raw, position: int) -> dict[str, Any]:
-        value = json.loads(bytes(text))
-        if not isinstance(value, dict):
-            raise ValueError(f"{self.path}, annotations[{position}]: must be an object, got {value!r}")
-        return value
+
+def _picked(value: Any, kind: type[Annotation]) -> Annotation:
+    return kind(**{name: value[name] for name in kind.__struct_fields__ if name in value})
 
 
 def _pages(path: Path) -> memoryview:
-    """Return the content of a file, mapped, without its byte-order mark."""
+    """Return the content of a file, mapped, without its byte-order mark; UnicodeDecodeError when it is not UTF-8."""
     with path.open("rb") as file:
         pages = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(pages), _CHUNK):
+        decoder.decode(pages[start : start + _CHUNK], start + _CHUNK >= len(pages))
     return pages[3:] if bytes(pages[:3]) == b"\xef\xbb\xbf" else pages

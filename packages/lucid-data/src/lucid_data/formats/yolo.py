@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -137,6 +138,13 @@ def label_path(picture: Path) -> Path:
             parts[at] = "labels"
             break
     return Path(*parts).with_suffix(".txt")
+
+
+def label_places(source: Source, pictures: Sequence[Path]) -> set[Path]:
+    """Return the folders of everything but pictures that a split is read from: label files and lists of pictures."""
+    data = read_dataset_file(source.labels)
+    entries = {_resolve(entry, data) for entry in data.entries(source.split)}
+    return {label_path(picture).parent for picture in pictures} | {entry.parent for entry in entries}
 
 
 def list_images(data: DatasetFile, source: Source) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -17,16 +16,18 @@ from PIL import Image
 from torch import Tensor
 
 from lucid_data.catalog import Catalog, open_catalog
-from lucid_data.formats.coco_json import load_document
+from lucid_data.formats.coco_json import json_text, load_document
 from lucid_data.layout import available_splits
 from lucid_data.randomness import Stream
 from lucid_data.source import SPLIT_SPELLINGS, WHOLE, Layout
 from lucid_data.tiling.windows import tile_windows, window_labels
 from lucid_data.transforms.letterbox import GREY, resize
-from lucid_data.whole import Observer, nothing, whole_folder
+from lucid_data.whole import Observer, nothing, refuse_inside, whole_folder
 from lucid_geometry import rboxes_to_polygons
 
 _SUFFIXES: Final = (".png", ".jpg")
+_LARGEST_PATCH: Final = 1 << 16
+_LARGEST_SCALE: Final = 16.0
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,19 @@ class TileOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 1 <= self.patch <= _LARGEST_PATCH:
+            raise ValueError(f"patch must be in 1..{_LARGEST_PATCH} px, got {self.patch!r}")
         tile_windows(1, 1, self.patch, self.overlap)
         if self.suffix not in _SUFFIXES:
             raise ValueError(f"suffix must be one of {', '.join(_SUFFIXES)}, got {self.suffix!r}")
         if not 0 <= self.keep_empty <= 1:
             raise ValueError(f"keep_empty must be in [0, 1], got {self.keep_empty!r}")
-        if not self.scales or min(self.scales) <= 0:
-            raise ValueError(f"scales must be positive, got {self.scales!r}")
+        if not 1 <= self.quality <= 100:
+            raise ValueError(f"quality must be in 1..100, got {self.quality!r}")
+        if not self.scales or not all(0 < scale <= _LARGEST_SCALE for scale in self.scales):
+            raise ValueError(f"scales must be positive and at most {_LARGEST_SCALE:g}, got {self.scales!r}")
+        if len(set(self.scales)) != len(self.scales):
+            raise ValueError(f"scales must differ, got {self.scales!r}")
 
 
 @dataclass(frozen=True)
@@ -125,13 +132,14 @@ def tile(
     if task not in ("obb", "detect"):
         raise ValueError(f"tiles are cut for obb and detect, not for {task!r}")
     chosen = options or TileOptions()
-    there = available_splits(source, task)
+    there = available_splits(source, task, layout=layout)
     usual = tuple(s for s in there if s in SPLIT_SPELLINGS) or there[:1] or ("train",)
     catalogs = {
         split: open_catalog(source, split, task, layout=layout, dota_version=dota_version, min_side=1e-3)
         for split in (splits if splits is not None else usual)
     }
     total, before, reports = sum(map(len, catalogs.values())), 0, []
+    refuse_inside(out, [f for catalog in catalogs.values() for f in catalog.source.folders - {catalog.root}])
     with whole_folder(out) as folder:
         for split, catalog in catalogs.items():
             told = partial(_told, observer, before, total)
@@ -182,7 +190,7 @@ def _tile_split(
     }
     path = folder / "annotations" / f"instances_{split}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    path.write_text(json_text(document), encoding="utf-8")
     owners = {row["image_id"] for row in annotations}
     difficult = sum(row["difficult"] for row in annotations)
     return TiledSplit(
