@@ -107,13 +107,28 @@ def test_the_average_is_taken_out_again_when_validation_fails():
 
 def test_the_average_moves_once_per_optimizer_step():
     module = DetectionLitModule(num_classes=1)
-    ema, trainer = EmaCallback(0.5, 1.0), SimpleNamespace(global_step=3)
+    ema, trainer = EmaCallback(0.5, 1.0), SimpleNamespace(global_step=3, precision_plugin=None)
     ema.on_fit_start(trainer, module)
     ema.on_train_start(trainer, module)
     for step in (3, 4, 4, 5):
         trainer.global_step = step
         ema.on_train_batch_end(trainer, module)
     assert ema.average.num_updates == 2
+
+
+def test_the_average_takes_in_no_step_that_a_scaler_skipped():
+    module, scales = DetectionLitModule(num_classes=1), iter([8.0, 8.0, 4.0, 4.0, 8.0])
+    scaler = SimpleNamespace(get_scale=lambda: next(scales))
+    trainer = SimpleNamespace(global_step=0, precision_plugin=SimpleNamespace(scaler=scaler))
+    ema = EmaCallback(0.5, 1.0)
+    ema.on_fit_start(trainer, module)
+    ema.on_train_start(trainer, module)
+    updates = []
+    for step in (1, 2, 3, 4):
+        trainer.global_step = step
+        ema.on_train_batch_end(trainer, module)
+        updates.append(ema.average.num_updates)
+    assert updates == [1, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -167,8 +167,12 @@ def test_a_run_that_stops_being_finite_stops_and_saves_none_of_it(small_config):
     config = small_config(
         "broken", **{"optimizer.lr": 1e9, "optimizer.warmup_epochs": 0, "optimizer.clip_norm": None}
     )
-    with pytest.raises(ValueError, match=r"the loss is (nan|inf).*optimizer\.lr"):
+    with pytest.raises(
+        ValueError, match=r"the loss is (nan|inf).*optimizer\.lr.*the batch: \S+\.png, "
+    ) as caught:
         fit(config)
+    images = {path.name for path in config.data.path.rglob("*.png")}
+    assert set(str(caught.value).partition("the batch: ")[2].split(", ")) <= images
     last = config.run.output / "checkpoints" / "last.ckpt"
     if last.exists():
         weights = torch.load(last, weights_only=True)["state_dict"].values()

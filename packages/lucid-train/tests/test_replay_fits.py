@@ -10,7 +10,7 @@ import pytest
 
 from lucid_capture import GuardedRegion, Reason
 from lucid_data import synthetic
-from lucid_train import DetectionDataModule, fit, load_config
+from lucid_train import DetectionDataModule, Interrupted, fit, load_config
 
 BATCH = 3
 CASES = [
@@ -156,6 +156,20 @@ def test_a_native_fit_reports_that_nothing_is_replayed(fits):
     stored = json.loads((result.run / "replay.json").read_text())
     assert stored == {"mode": "none", "backend": None, "kept": None, "options": {}}
     assert result.replay == stored
+
+
+def test_a_replaying_run_that_is_stopped_and_resumed_ends_with_the_native_bytes(fits):
+    def stop(progress):
+        if progress.phase == "train" and (progress.epoch, progress.step) == (1, 2):
+            raise Interrupted("stopped", None)
+
+    native = fits.run("detect", "native").fingerprint
+    config = fits.config(
+        "detect", "stopped", **{"replay.mode": "step", "replay.backend": "tape", "run.checkpoint_steps": 1}
+    )
+    with pytest.raises(Interrupted):
+        fit(config, observer=stop)
+    assert fit(config, resume="last").fingerprint == native
 
 
 def test_a_replaying_run_is_resumed_natively_and_the_other_way_round(fits):

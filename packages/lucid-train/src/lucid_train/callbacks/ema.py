@@ -10,13 +10,17 @@ from lucid_train.module import DetectionLitModule
 
 
 class EmaCallback(Callback):
-    """Averages the detector after every optimizer step; validation sees the average, training never does."""
+    """Averages the detector after every optimizer step; validation sees the average, training never does.
+
+    A step that a gradient scaler skipped, because a gradient was not finite, is no step of the average.
+    """
 
     def __init__(self, decay: float, tau: float) -> None:
         self.decay, self.tau = decay, tau
         self.average: ModelEMA | None = None
         self._restored: dict[str, Any] | None = None
         self._last_step = 0
+        self._scale: float | None = None
         self._swapped = False
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -29,6 +33,7 @@ class EmaCallback(Callback):
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Remember the step that the average has seen."""
         self._last_step = trainer.global_step
+        self._scale = loss_scale(trainer)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, *_: object
@@ -37,6 +42,9 @@ class EmaCallback(Callback):
         if trainer.global_step == self._last_step or self.average is None:
             return
         self._last_step = trainer.global_step
+        before, self._scale = self._scale, loss_scale(trainer)
+        if before is not None and self._scale is not None and self._scale < before:
+            return
         self.average.update(_detector(pl_module))
 
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -64,6 +72,12 @@ class EmaCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep a restored average until the fit starts."""
         self._restored = state_dict or None
+
+
+def loss_scale(trainer: lightning.Trainer) -> float | None:
+    """Return the scale of the trainer's gradient scaler, which falls when a step is skipped; None without one."""
+    scaler = getattr(trainer.precision_plugin, "scaler", None)
+    return None if scaler is None else float(scaler.get_scale())
 
 
 def _detector(pl_module: lightning.LightningModule) -> Any:

@@ -15,6 +15,14 @@ from lucid_train.files import write_text
 from lucid_train.module import DetectionLitModule
 
 
+def batch_files(trainer: lightning.Trainer, batch: Any) -> str:
+    """Return ``"; the batch: a.jpg, b.jpg"``, or nothing where the data module does not know the files."""
+    catalog = getattr(getattr(trainer, "datamodule", None), "train_catalog", None)
+    if catalog is None:
+        return ""
+    return "; the batch: " + ", ".join(catalog.file_names[index] for index in batch.indices.tolist())
+
+
 def table_columns(module: DetectionLitModule) -> tuple[str, ...]:
     """Return the columns of a module's ``metrics.csv``: they depend on its task alone."""
     parts = [name.partition("/")[2] for name in module.latest_parts]
@@ -54,6 +62,7 @@ class History(Callback):
             raise ValueError(
                 f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}: the loss is {values[0]}, and nothing "
                 f"of it was saved. Lower optimizer.lr ({rate:g}) or use --precision 32, and resume or start again"
+                f"{batch_files(trainer, batch)}"
             )
         images = len(batch.images)
         for name, value in zip(parts, values, strict=True):
