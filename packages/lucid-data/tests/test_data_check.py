@@ -235,3 +235,37 @@ def test_statistics_count_what_is_odd(coco_tree):
     counts = stats(open_catalog(root, outlines=True))
     assert (counts.repeated, counts.outside, counts.no_area, counts.no_outline) == (1, 1, 1, 2)
     assert counts.box_sides == {"8-16": 1, "16-32": 2}
+
+
+def test_a_folder_that_fits_two_formats_is_said_to(coco_tree, yolo_tree):
+    coco_tree([])
+    codes = {finding.code: finding.severity for finding in check(yolo_tree(""))}
+    assert codes["layout-ambiguous"] == "warning"
+
+
+@pytest.mark.parametrize("task", ["segment", "obb"])
+def test_labels_without_what_the_task_learns_are_an_error(tmp_path, task):
+    root = synthetic.write_coco(tmp_path, splits={"train": 2}, size=64)
+    assert [f.code for f in check(root, task) if f.severity == "error"] == ["cannot-open"]
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("images", "height", 10**20),
+        ("images", "id", 10**30),
+        ("categories", "id", float("inf")),
+        ("categories", "keypoints", 5),
+        ("annotations", "keypoints", True),
+        ("annotations", "bbox", [1e308, 0, 1e308, 5]),
+        ("images", "file_name", "a\0b"),
+    ],
+)
+@pytest.mark.parametrize("task", ["detect", "pose"])
+def test_odd_values_end_in_findings(tmp_path, task, part, key, value):
+    root = synthetic.write_coco(tmp_path, splits={"train": 2}, size=64, task=task)
+    (file,) = (root / "annotations").iterdir()
+    document = json.loads(file.read_text())
+    document[part][0][key] = value
+    file.write_text(json.dumps(document))
+    assert check(root, task)

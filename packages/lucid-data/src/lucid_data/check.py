@@ -67,6 +67,12 @@ def check(
             remedy = "see the layouts in the documentation, or say layout="
             found.add("layout", "error", root, "", problems[0], remedy)
             return found.all()
+    fits = dict.fromkeys(source.layout for source in sources)
+    if len(fits) > 1:
+        message = f"the folder fits {' and '.join(fits)}; what opens it has to be told which"
+        found.add(
+            "layout-ambiguous", "warning", root, "", message, "say --layout (layout=), or part the folders"
+        )
     kinds = {kind: [source for source in sources if source.layout == kind] for kind in get_args(Layout)}
     listed: set[Path] = set()
     for source in kinds["coco"]:

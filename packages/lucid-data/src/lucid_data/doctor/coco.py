@@ -57,7 +57,7 @@ def _load(file: Path, found: Findings) -> dict[str, Any] | None:
         )
     try:
         document = json.loads(data.decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         found.add("coco-not-json", "error", file, "", f"not JSON: {error}", "export the file again")
         return None
     if not isinstance(document, dict):

@@ -169,7 +169,8 @@ def _check_keypoints(
     annotation: Json, category: Json, size: tuple[int, int] | None, file: Path, where: str, found: Findings
 ) -> None:
     flat = annotation["keypoints"]
-    named = len(category.get("keypoints") or [])
+    stated = category.get("keypoints")
+    named = len(stated) if isinstance(stated, list) else 0
     if not isinstance(flat, list) or len(flat) % 3 or (named and len(flat) != 3 * named):
         count = len(flat) if isinstance(flat, list) else flat
         wanted = f"{3 * named} numbers ({named} points)" if named else "three numbers per point"

@@ -21,6 +21,7 @@ from lucid_data.tasks import TaskNeeds
 Json = Mapping[str, Any]
 _LARGEST = 2**63 - 1
 _LARGEST_SIDE = 2**31 - 1
+_LARGEST_COORDINATE = 3e38  # of float32
 
 
 def read_coco(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
@@ -153,12 +154,13 @@ class _Adder:
         try:
             x, y, w, h = stated
             right, bottom = x + w, y + h
-            if isfinite(right) and isfinite(bottom):
+            if abs(x) + abs(y) + abs(right) + abs(bottom) < _LARGEST_COORDINATE:
                 return x, y, right, bottom
         except (TypeError, ValueError, OverflowError):
             pass
         x, y, w, h = numbers(stated, 4, self._where(annotation) + ": bbox")
-        return (x, y, x + w, y + h) if all(map(isfinite, (x, y, w, h))) else None
+        small = abs(x) + abs(y) + abs(x + w) + abs(y + h) < _LARGEST_COORDINATE
+        return (x, y, x + w, y + h) if small else None
 
     def _keypoints(self, annotation: Annotation) -> list[float]:
         flat, count = annotation.keypoints, self.points
