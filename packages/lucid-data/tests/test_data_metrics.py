@@ -1,11 +1,15 @@
+import contextlib
 import json
+import logging
 import random
 import sys
+import warnings
 
 import pytest
 import torch
 
 from lucid_data import confusion_matrix, score_coco
+from lucid_data.metrics.engines import silent
 
 NAMES = {
     "AP": "map", "AP50": "map_50", "AP75": "map_75", "APs": "map_small", "APm": "map_medium",
@@ -41,7 +45,6 @@ def test_scores_equal_the_reference_to_1e_12(shared_data, capsys, name):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.filterwarnings("ignore:Found annotation id 0")
 @pytest.mark.parametrize(
     "name", ["coco_noisy_a", "coco_noisy_kp_a", "s13_masks_a", "s07_area_limits", "padilla_toy"]
 )
@@ -284,6 +287,16 @@ def test_ids_written_as_numbers_and_as_text_are_the_same(image, theirs, detected
     assert (report["map"], report.per_class["a"].ground_truths) == (pytest.approx(1), 1)
 
 
+@pytest.mark.parametrize("engine", ["pycocotools", "faster"])
+def test_image_ids_in_words_are_scored(engine):
+    if engine == "faster":
+        pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    document = truth((1, BOX), (1, OTHER), image_id="b")
+    document["images"] = [{"id": "b"}, {"id": "a"}]
+    report = score_coco(document, [found(1, BOX) | {"image_id": "b"}], engine=engine)
+    assert (report["mar_1"], report.images) == (pytest.approx(0.5), 2)
+
+
 def test_images_that_differ_only_in_the_type_of_their_id_are_refused():
     document = truth((1, BOX))
     document["images"].append({"id": "1", "height": 100, "width": 100})
@@ -300,3 +313,23 @@ def test_numbers_written_as_text_are_read_as_readers_read_them():
 def test_scored_as_one_class_every_object_counts():
     report = score_coco(truth((1, BOX), (2, OTHER)), [found(1, BOX)], class_agnostic=True)
     assert report.per_class["all"].ground_truths == 2
+
+
+def test_the_faster_engine_neither_logs_nor_warns_and_its_logger_is_as_before(caplog, capsys):
+    pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+    logger = logging.getLogger("faster_coco_eval")
+    before = logger.level
+    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
+        warnings.simplefilter("error")
+        score_coco(truth((1, BOX), id=0), [found(1, BOX)], engine="faster")
+    captured = capsys.readouterr()
+    assert (caplog.records, captured.out, captured.err, logger.level) == ([], "", "", before)
+
+
+def test_the_logger_is_as_before_after_an_error_too():
+    logger = logging.getLogger("faster_coco_eval")
+    before = logger.level
+    with contextlib.suppress(KeyError), silent():
+        assert not logger.isEnabledFor(logging.CRITICAL)
+        raise KeyError
+    assert logger.level == before

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from lucid_data.formats.coco import read_coco
 from lucid_data.formats.coco_json import load_document
-from lucid_data.formats.coco_values import has_finite_box, id_key
+from lucid_data.formats.coco_values import id_key
 from lucid_data.formats.dota import read_dota
 from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions
 from lucid_data.formats.voc import read_voc
 from lucid_data.formats.write_coco import coco_annotations
 from lucid_data.formats.yolo import read_yolo
+from lucid_data.ground_truth import part_that_was_read
 from lucid_data.images import read_image
 from lucid_data.label_store import stored
 from lucid_data.layout import find_source
@@ -153,18 +154,16 @@ class Catalog:
     def to_coco(self) -> dict[str, Any]:
         """Return a COCO ground-truth document of exactly these images.
 
-        For a COCO source it is the file's own content, untouched but for what was left out at load: unreadable
-        images, annotations of unknown ones and boxes that are not finite. Otherwise ids count from 1 in index order,
-        outlines, points and oriented boxes included, and ``iscrowd`` is 0.
+        For a COCO source it is the file's own content, untouched but for what reading it left out or had to find
+        elsewhere: unreadable images, annotations of unknown ones, boxes that are not finite and, where masks are
+        learnt, instances with an unusable outline are absent; sizes and classes that the file lacks are added.
+        Otherwise ids count from 1 in index order, outlines, points and oriented boxes included, and ``iscrowd`` is 0.
         """
         if self.layout == "coco":
+            sizes = dict(zip(map(id_key, self.image_ids), map(tuple, self.sizes.tolist()), strict=True))
+            classes = dict(zip(self.category_ids, self.class_names, strict=True))
             document = load_document(self.source.labels)
-            kept = {id_key(i) for i in self.image_ids}
-            document["images"] = [i for i in document["images"] if id_key(i["id"]) in kept]
-            document["annotations"] = [
-                a for a in document["annotations"] if id_key(a.get("image_id")) in kept and has_finite_box(a)
-            ]
-            return document
+            return part_that_was_read(document, sizes, classes, masks=TASK_NEEDS[self.task].masks)
         points = {"keypoints": list(self.keypoint_names)} if self.keypoint_names else {}
         names = zip(self.category_ids, self.class_names, strict=True)
         annotations: list[dict[str, Any]] = []

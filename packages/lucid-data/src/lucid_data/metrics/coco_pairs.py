@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lucid_data.formats.coco_json import load_document
-from lucid_data.formats.coco_values import id_key, numbers
-from lucid_data.metrics.coco import load_results
+from lucid_data.metrics.coco_checks import checked_results, load_results
+from lucid_data.metrics.coco_truth import checked_truth, class_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,25 +35,26 @@ def coco_pairs(
 ) -> CocoPairs:
     """Return the boxes of a COCO document and of a result list, or of their files, image by image.
 
-    They are what ``confusion_matrix`` and ``error_split`` take.
-    Raises ValueError for a document or results without the fields, FileNotFoundError for a file that is not there.
+    They are what ``confusion_matrix`` and ``error_split`` take. Labels and results are read as ``score_coco`` reads
+    them, with its errors.
 
     >>> truth = {"images": [{"id": 1}], "categories": [{"id": 5, "name": "a"}],
     ...          "annotations": [{"image_id": 1, "category_id": 5, "bbox": [1, 2, 3, 4]}]}
     >>> coco_pairs(truth, []).truths[0][0].tolist()
     [[1.0, 2.0, 4.0, 6.0]]
     """
-    document = load_document(ground_truth) if isinstance(ground_truth, str | Path) else ground_truth
     found = load_results(results) if isinstance(results, str | Path) else results
+    document, known = checked_truth(ground_truth, "bbox")
+    rows, _not_finite = checked_results(found, known, "bbox")
     categories = sorted(document["categories"], key=lambda category: int(category["id"]))
-    label_of = {id_key(category["id"]): label for label, category in enumerate(categories)}
-    objects = [a for a in document["annotations"] if not a.get("iscrowd")]
-    truths, predictions = _by_image(objects, label_of), _by_image(found, label_of)
-    images = [id_key(image["id"]) for image in document["images"]]
+    label_of = {category["id"]: label for label, category in enumerate(categories)}
+    objects = [a for a in document["annotations"] if not a["iscrowd"]]
+    truths, predictions = _by_image(objects, label_of), _by_image(rows, label_of)
+    images = [image["id"] for image in document["images"]]
     return CocoPairs(
         [predictions[image].tensors() for image in images],
         [truths[image].tensors()[::2] for image in images],
-        tuple(str(category["name"]) for category in categories),
+        tuple(map(class_name, categories)),
     )
 
 
@@ -74,14 +74,11 @@ class _Rows:
         )
 
 
-def _by_image(rows: Sequence[Mapping[str, Any]], label_of: Mapping[str, int]) -> defaultdict[str, _Rows]:
-    out: defaultdict[str, _Rows] = defaultdict(_Rows)
-    for position, row in enumerate(rows):
-        label = label_of.get(id_key(row.get("category_id")))
-        if label is None:
-            raise ValueError(f"row {position}: category {row.get('category_id')!r} is not in 'categories'")
-        mine = out[id_key(row.get("image_id"))]
-        mine.boxes.append(numbers(row.get("bbox"), 4, f"row {position}: bbox"))
-        mine.scores.append(float(row.get("score", 1.0)))
-        mine.labels.append(label)
+def _by_image(rows: Sequence[Mapping[str, Any]], label_of: Mapping[int, int]) -> defaultdict[int, _Rows]:
+    out: defaultdict[int, _Rows] = defaultdict(_Rows)
+    for row in rows:
+        mine = out[row["image_id"]]
+        mine.boxes.append(row["bbox"])
+        mine.scores.append(row.get("score", 1.0))
+        mine.labels.append(label_of[row["category_id"]])
     return out
