@@ -48,6 +48,15 @@ def test_without_triton_it_is_refused_with_the_remedy(monkeypatch):
         )
 
 
+def test_on_the_cpu_it_is_refused_with_the_reason(monkeypatch):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="needs images on a CUDA device"):
+        jitter_batch(
+            torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, 3, dtype=torch.float64), fused=True
+        )
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_device_it_gives_the_same_bytes():

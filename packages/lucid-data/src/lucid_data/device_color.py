@@ -8,6 +8,7 @@ divided by a number: a device turns that into multiplication by its reciprocal, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import torch
@@ -21,7 +22,8 @@ def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tenso
     its picture untouched. Works on the device of ``images`` and does not wait for it. ``fused`` takes one kernel for
     it, with the same bytes; it needs a CUDA device (or Triton's interpreter) and the extra ``triton``.
 
-    Raises ValueError for other shapes, TypeError for other dtypes, ImportError for ``fused`` without Triton.
+    Raises ValueError for other shapes and for ``fused`` on a device that Triton has no kernels for, TypeError for other
+    dtypes, ImportError for ``fused`` without Triton.
 
     >>> pixel = torch.tensor([51, 102, 153], dtype=torch.uint8).view(1, 3, 1, 1)
     >>> jitter_batch(pixel, torch.tensor([[0.01, 0.5, -0.2]], dtype=torch.float64)).flatten()
@@ -34,7 +36,10 @@ def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tenso
     if images.dtype != torch.uint8 or gains.dtype != torch.float64:
         raise TypeError(f"need uint8 images and float64 gains, got {images.dtype} and {gains.dtype}")
     if fused:
-        return _kernel()(images, gains)
+        kernel = _kernel()
+        if images.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+            raise ValueError("fused=True needs images on a CUDA device; these are on the CPU")
+        return kernel(images, gains)
     exact = gains.to(images.device)
     images = images.contiguous()  # workers leave channels side by side: the device takes them apart
     # the sums are float64, as Python's are, and become float32 once
