@@ -149,7 +149,7 @@ def cut_targets(targets: Targets, window: Tensor) -> Targets:
 
 
 def clip_crowd(targets: Targets, window: Tensor) -> Targets:
-    """Return ``targets`` with its Q crowd regions cut to ``window``, (4,) or one each (Q, 4); empty ones are dropped."""
+    """Return ``targets`` with its Q crowd regions cut to ``window`` (4,) or (Q, 4), the empty ones dropped."""
     if not targets.crowd.shape[0]:
         return targets
     crowd = clip_boxes_to(targets.crowd, window)
