@@ -6,6 +6,7 @@ from lucid_models.assign import make_points, rows_at
 from lucid_models.decode import canvas_masks, decode_keypoints, end_to_end
 from lucid_models.deploy import fuse
 from lucid_models.detector import Detector
+from lucid_models.registry import TASKS
 
 
 class ExportGraph(nn.Module):
@@ -26,7 +27,7 @@ class ExportGraph(nn.Module):
     def __init__(self, detector: Detector, image_size: int, max_detections: int) -> None:
         super().__init__()
         points, strides = make_points(image_size, image_size, detector.strides)
-        if detector.task == "segment" and len(points) < max_detections:
+        if TASKS[detector.task].masks and len(points) < max_detections:
             raise ValueError(
                 f"a canvas of {image_size} px has {len(points)} anchor points for max_detections="
                 f"{max_detections} masks; lower it or enlarge the canvas"
