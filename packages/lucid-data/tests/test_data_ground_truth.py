@@ -377,7 +377,7 @@ def test_an_annotation_of_an_image_that_is_not_listed_does_not_count():
     assert (report.ground_truths, report.per_class["a"].ground_truths) == (1, 1)
 
 
-@pytest.mark.parametrize("own", ["x", [1], None, 7.5, True, 10**400])
+@pytest.mark.parametrize("own", ["x", [1], None, 7.5, True, 10**400], ids=lambda own: repr(own)[:5])
 def test_annotation_ids_that_the_engine_cannot_use_are_numbered_anew(own):
     assert score_coco(truth(label(own), label(2, 2)), [result()]).ground_truths == 2
 
