@@ -416,3 +416,22 @@ def test_json_nested_too_deep_is_refused(coco_tree):
     (root / "annotations" / "instances_train.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match="is not JSON"):
         open_catalog(root)
+
+
+@pytest.mark.parametrize(
+    "outline",
+    [
+        {"size": [40, 100], "counts": [10**30]},
+        [[10**400, 0, 4, 0, 4, 4]],
+        {"size": [40, 100], "counts": [-1]},
+    ],
+)
+def test_outlines_of_huge_numbers_are_unusable(coco_tree, outline):
+    catalog = open_catalog(coco_tree([row(segmentation=outline)]), outlines=True)
+    assert catalog.targets(1).polygons == ((),)
+
+
+def test_keypoints_that_are_not_finite_are_refused_by_name(coco_tree):
+    root = coco_tree([row(keypoints=[float("nan"), 1, 2])])
+    with pytest.raises(ValueError, match="annotation 1 of image 7: keypoints must be finite"):
+        open_catalog(root, task="pose")

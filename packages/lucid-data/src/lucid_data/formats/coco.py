@@ -172,6 +172,10 @@ class _Adder:
                 f"({count} points), got {size}"
             )
         values = numbers(flat, 3 * count, where)
+        if not all(map(isfinite, values)):
+            raise ValueError(
+                f"{where} of image {annotation.image_id!r}: keypoints must be finite, got {flat!r}"
+            )
         for at in range(0, len(values), 3):
             if values[at + 2] > 0:
                 values[at] += self.offset

@@ -54,7 +54,7 @@ def usable_rings(segmentation: object) -> list[list[float]]:
         if isinstance(ring, list) and len(ring) >= 6 and len(ring) % 2 == 0:
             try:
                 values = [float(v) for v in ring]
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
             if all(map(math.isfinite, values)):
                 rings.append(values)

@@ -11,6 +11,8 @@ from lucid_data.formats.trace import Ring, trace_mask
 
 Ints = npt.NDArray[np.int64]
 
+_LONGEST = 1 << 40
+
 
 def decode_rle(encoded: object, size: tuple[int, int] | None = None) -> npt.NDArray[np.bool_]:
     """Return the mask (H, W) of a COCO run-length dictionary, counts as a list or compressed.
@@ -63,6 +65,8 @@ def _counts(counts: object) -> Ints:
     if isinstance(counts, list):
         if not all(_whole(count) for count in counts):
             raise ValueError("run lengths must be whole numbers")
+        if any(abs(count) > _LONGEST for count in counts):
+            raise ValueError("a run length is longer than any picture")
         return np.array(counts, np.int64)
     if isinstance(counts, str):
         counts = counts.encode("utf-8", "replace")
