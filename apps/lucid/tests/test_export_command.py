@@ -39,10 +39,10 @@ def test_a_torchscript_file_agrees_with_its_checkpoint(lucid, last, scenes):
 def test_the_file_lies_beside_the_checkpoint_when_no_place_is_given(lucid, last):
     place = lucid.folder / "a.ckpt"
     place.write_bytes(last.read_bytes())
-    status, out, _ = lucid("export", place, "--format", "safetensors")
+    status, out, _ = lucid("export", place, "--format", "torchscript")
     assert status == 0
-    assert out.startswith(str(lucid.folder / "a.safetensors"))
-    assert lucid.files() == ["a.ckpt", "a.safetensors"]
+    assert out.startswith(str(lucid.folder / "a.torchscript"))
+    assert lucid.files() == ["a.ckpt", "a.torchscript"]
 
 
 def test_a_file_that_differs_is_status_1(lucid, last, scenes, monkeypatch):
