@@ -1,6 +1,7 @@
 """The forms of results: COCO entries, run lengths, plain values, another library's records; sources."""
 
 import json
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torchvision.io import write_jpeg, write_png
 
 from lucid_models import TASKS, Detector, Predictions, Predictor, as_image, encode_masks, list_pictures
@@ -224,3 +226,35 @@ def test_the_predictor_serves_every_task_on_mixed_sizes(task: str, path: str, of
             assert field is None or (len(field) == 5 and not field.is_inference())
         if result.masks is not None:
             assert result.masks.shape[1:] == result.image_size
+
+
+def said_of(place: Path) -> str | None:
+    try:
+        as_image(place, 0)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def test_damaged_pictures_end_in_one_line_each(tmp_path: Path) -> None:
+    write_png(torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8), str(tmp_path / "whole.png"))
+    whole, rng = (tmp_path / "whole.png").read_bytes(), random.Random(1)
+    place = tmp_path / "damaged.png"
+    for _ in range(300):
+        data = bytearray(whole)
+        at = rng.randrange(len(data))
+        if rng.random() < 0.5:
+            data[at] = rng.randrange(256)
+        else:
+            del data[at : at + rng.randint(1, 40)]
+        place.write_bytes(data)
+        said = said_of(place)
+        assert said is None or (said.startswith(f"cannot read image {place}: ") and "\n" not in said)
+
+
+def test_deep_and_moving_pictures_are_refused_by_what_they_are(tmp_path: Path) -> None:
+    Image.new("I;16", (4, 4)).save(tmp_path / "deep.png")
+    second = Image.new("L", (4, 4), 9)
+    Image.new("L", (4, 4)).save(tmp_path / "moves.gif", save_all=True, append_images=[second])
+    assert "more than 8 bits" in str(said_of(tmp_path / "deep.png"))
+    assert "animation of 2 frames" in str(said_of(tmp_path / "moves.gif"))

@@ -1,9 +1,10 @@
 """What a predictor is given: pictures in memory, files and folders.
 
-Everything becomes a uint8 (3, H, W) RGB tensor. Files are decoded by torchvision, upright by their orientation
-tag.
+Everything becomes a uint8 (3, H, W) RGB tensor. JPEG files are decoded by torchvision, others by pillow, upright
+by their orientation tag.
 """
 
+import io
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 
 import numpy
 import torch
+from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.io import ImageReadMode, decode_image
 
+_JPEG = b"\xff\xd8\xff"
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
@@ -100,13 +103,27 @@ def _read(path: str) -> Tensor:
     if not data:
         raise OSError(f"cannot read image {path}: the file is empty")
     try:
-        raw = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        image: Tensor = decode_image(raw, mode=ImageReadMode.RGB, apply_exif_orientation=True)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+        # torchvision's other decoders end the process on some damaged files
+        return _jpeg(data) if data.startswith(_JPEG) else _other(data)
+    except (RuntimeError, OSError, SyntaxError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OSError(
             f"cannot read image {path}: {reason}; decode other formats yourself and give the array"
         ) from None
-    if image.dim() != 3:
-        raise OSError(f"cannot read image {path}: it is an animation of {len(image)} frames")
+
+
+def _jpeg(data: bytes) -> Tensor:
+    raw = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    image: Tensor = decode_image(raw, mode=ImageReadMode.RGB, apply_exif_orientation=True)
     return image
+
+
+def _other(data: bytes) -> Tensor:
+    with Image.open(io.BytesIO(data)) as picture:
+        frames = getattr(picture, "n_frames", 1)
+        if frames > 1:
+            raise ValueError(f"it is an animation of {frames} frames")
+        if picture.mode == "F" or picture.mode.startswith("I"):
+            raise ValueError(f"its pixels have more than 8 bits (mode {picture.mode})")
+        upright = ImageOps.exif_transpose(picture)
+        return torch.from_numpy(numpy.array(upright.convert("RGB"))).permute(2, 0, 1)
