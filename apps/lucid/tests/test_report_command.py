@@ -45,7 +45,7 @@ def test_scores_are_those_of_the_evaluation(lucid, scenes, trained, judged):
     _, out, _ = lucid("eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--json")
     report = json.loads(out)["report"]["e2e"]
     # the predictor folds normalisation into its weights: equal up to rounding
-    assert judged.numbers["map"] == pytest.approx(report["map"], abs=5e-3)
+    assert judged.reports["bbox"]["map"] == pytest.approx(report["map"], abs=5e-3)
 
 
 def test_images_are_ordered_by_how_well_they_went(judged):

@@ -12,8 +12,8 @@ import typer
 from lucid_app.checks import check_at_least, check_file_target, choose_device
 from lucid_app.console import counting, out
 from lucid_app.judged import Judged, judge
-from lucid_data import confusion_matrix, error_split
-from lucid_train import DetectionDataModule, find_run, stored_config, task_row
+from lucid_data import CocoReport, confusion_matrix, error_split
+from lucid_train import DetectionDataModule, find_run, stored_config, task_row, write_text
 from lucid_viz import (
     RenderOptions,
     ReportFigure,
@@ -75,11 +75,8 @@ def report(
         _environment(device, checkpoint, time.perf_counter() - started),
     ]
     file = output or run / "report.html"
-    file.parent.mkdir(parents=True, exist_ok=True)
     subtitle = f"{config.model.task}, size {config.model.size}, {len(catalog)} validation images of {catalog.root.name}"
-    temporary = file.with_name(file.name + ".tmp")
-    temporary.write_text(render(run.resolve().name, sections, subtitle=subtitle), encoding="utf-8")
-    temporary.replace(file)
+    write_text(file, render(run.resolve().name, sections, subtitle=subtitle))
     out.print(str(file), soft_wrap=True)
 
 
@@ -94,15 +91,17 @@ def _checkpoint(run: Path) -> Path:
 
 
 def _scores(judged: Judged) -> ReportSection:
-    row = task_row(judged.catalog.task)
-    names = [name for name, value in judged.numbers.items() if isinstance(value, float)]
-    overall = ReportTable(("number", "value"), tuple((name, float(judged.numbers[name])) for name in names))
-    tables = [overall]
-    for kind, prefix in row.scores.items():
-        classes = judged.numbers.get(f"{prefix}per_class", {})
+    prefixes = task_row(judged.catalog.task).scores
+    numbers = tuple(
+        (prefixes[kind] + name, float(value))
+        for kind, found in judged.reports.items()
+        for name, value in found.numbers.items()
+    )
+    tables = [ReportTable(("number", "value"), numbers)]
+    for kind, found in judged.reports.items():
         rows = tuple(
             (name, float(one["map"]), float(one["map_50"]), int(one["ground_truths"]))
-            for name, one in classes.items()
+            for name, one in found.to_dict()["per_class"].items()
         )
         tables.append(ReportTable(("class", "AP50-95", "AP50", "objects"), rows, f"{kind} by class"))
     return ReportSection(
@@ -112,8 +111,9 @@ def _scores(judged: Judged) -> ReportSection:
 
 def _quality(judged: Judged) -> list[ReportSection]:
     curves = tuple(
-        ReportFigure(plot_precision_recall(found), f"Precision against recall ({kind})")
-        for kind, found in judged.curves.items()
+        ReportFigure(plot_precision_recall(found.curves), f"Precision against recall ({kind})")
+        for kind, found in judged.reports.items()
+        if isinstance(found, CocoReport)
     )
     sections = [ReportSection("Precision and recall", figures=curves)] if curves else []
     pairs = judged.pairs()

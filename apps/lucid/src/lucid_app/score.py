@@ -12,6 +12,7 @@ from lucid_app.checks import check_at_least, check_choice, check_file_target
 from lucid_app.console import err, out, print_json
 from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_data import (
+    CocoPairs,
     CocoReport,
     DotaReport,
     coco_pairs,
@@ -119,11 +120,11 @@ def score(
             engine=engine,
         )
         rows = _coco_rows(report)
-        if errors:
-            pairs = coco_pairs(truth, results)
+        pairs = coco_pairs(truth, results) if errors or (plot is not None and kind == "bbox") else None
+        if errors and pairs is not None:
             document["errors"] = asdict(error_split(pairs.predictions, pairs.truths, pairs.class_names))
         if plot is not None:
-            _draw(report, truth, results, plot)
+            _draw(report, pairs, plot)
     document |= {
         "images": report["images"],
         "seconds": round(time.perf_counter() - started, 1),
@@ -153,10 +154,9 @@ def _caps(kind: str, most: int | None) -> tuple[int, ...] | None:
     return (most,) if kind == "keypoints" else tuple(sorted({1, min(10, most), most}))
 
 
-def _draw(report: CocoReport, truth: Any, results: Path, plot: Path) -> None:
+def _draw(report: CocoReport, pairs: CocoPairs | None, plot: Path) -> None:
     save_figure(plot_precision_recall(report.curves), plot)
-    if report.kind == "bbox":
-        pairs = coco_pairs(truth, results)
+    if pairs is not None and report.kind == "bbox":
         matrix = confusion_matrix(pairs.predictions, pairs.truths, pairs.class_names)
         save_figure(plot_confusion(matrix), plot.with_name(f"{plot.stem}-confusion{plot.suffix}"))
 

@@ -6,7 +6,7 @@ from lucid_train.config import ConfigError, FitConfig, load_config, recipes
 from lucid_train.datamodule import DetectionDataModule, augment_policy
 from lucid_train.device import chosen_device
 from lucid_train.evaluate import default_split, evaluate
-from lucid_train.files import write_json
+from lucid_train.files import write_json, write_text
 from lucid_train.fingerprint import fingerprint
 from lucid_train.fit import FitResult, fit
 from lucid_train.module import DetectionLitModule
@@ -43,4 +43,5 @@ __all__ = [
     "stored_config",
     "task_row",
     "write_json",
+    "write_text",
 ]

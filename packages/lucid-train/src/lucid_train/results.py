@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lucid_data import Catalog, score_coco, score_rotated
+from lucid_data import Catalog, CocoReport, RotatedReport, score_coco, score_rotated
 from lucid_models import Predictions
 from lucid_train.tasks import task_row
 
@@ -44,19 +44,23 @@ class ResultCollector:
 
         Numbers of the task's second protocol carry its prefix, such as ``segm_map``.
         """
+        return {
+            self.scores[kind] + name: value
+            for kind, report in self.reports().items()
+            for name, value in report.to_dict().items()
+        }
+
+    def reports(self) -> dict[str, CocoReport | RotatedReport]:
+        """Return the scorers' own reports by kind, curves and all, over the results of all processes."""
         gathered = gather_lists(self.results)
-        report: dict[str, Any] = {}
-        for kind, prefix in self.scores.items():
-            numbers = _SCORERS[kind](self.catalog, gathered)
-            report |= {prefix + name: value for name, value in numbers.items()}
-        return report
+        return {kind: _SCORERS[kind](self.catalog, gathered) for kind in self.scores}
 
 
-def _coco(kind: str) -> Callable[[Catalog, Rows], Mapping[str, Any]]:
-    return lambda catalog, rows: score_coco(catalog.to_coco(), rows, kind=kind).to_dict()
+def _coco(kind: str) -> Callable[[Catalog, Rows], CocoReport]:
+    return lambda catalog, rows: score_coco(catalog.to_coco(), rows, kind=kind)
 
 
-def _rotated(catalog: Catalog, rows: Rows) -> Mapping[str, Any]:
+def _rotated(catalog: Catalog, rows: Rows) -> RotatedReport:
     by_image: defaultdict[Any, Rows] = defaultdict(list)
     for row in rows:
         by_image[row["image_id"]].append(row)
@@ -67,10 +71,10 @@ def _rotated(catalog: Catalog, rows: Rows) -> Mapping[str, Any]:
         scores = torch.tensor([row["score"] for row in mine], dtype=torch.float32)
         predictions.append((boxes, scores, torch.tensor([row["label"] for row in mine], dtype=torch.int64)))
     truths = [catalog.targets(index) for index in range(len(catalog))]
-    return score_rotated(predictions, truths, catalog.class_names).to_dict()
+    return score_rotated(predictions, truths, catalog.class_names)
 
 
-_SCORERS: Mapping[str, Callable[[Catalog, Rows], Mapping[str, Any]]] = {
+_SCORERS: Mapping[str, Callable[[Catalog, Rows], CocoReport | RotatedReport]] = {
     "bbox": _coco("bbox"),
     "segm": _coco("segm"),
     "keypoints": _coco("keypoints"),

@@ -38,8 +38,8 @@ class DetectionLoss:
     """The loss alpha * one-to-many + (1 - alpha) * one-to-one, each gain-weighted box, class and L1 terms.
 
     ``form`` says what a box is: upright by default; ``fused_assignment`` as ``fused`` in `assign_anchors`.
-    Shapes are fixed by the inputs, nothing is read back to
-    the host, and everything is computed in float32 whatever the predictions' precision.
+    Shapes are fixed by the inputs, nothing but labels on a CPU is read back to the host, and everything is
+    computed in float32 whatever the predictions' precision.
 
     >>> from lucid_models import build_detector, make_points
     >>> output = build_detector("detect", "n", num_classes=2)(torch.rand(2, 3, 64, 64))
@@ -85,12 +85,25 @@ class DetectionLoss:
         `check_labels`; on an accelerator check them before the transfer, where it costs no synchronisation.
         Raises ValueError for boxes of other columns.
         """
+        if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+            check_labels(labels, valid, self.num_classes)
+        return self.compute(output, points, strides, boxes, labels, valid, alpha)
+
+    def compute(
+        self,
+        output: HeadOutput,
+        points: Tensor,
+        strides: Tensor,
+        boxes: Tensor,
+        labels: Tensor,
+        valid: Tensor,
+        alpha: float | Tensor,
+    ) -> LossResult:
+        """Return what a call returns without looking at the labels: nothing is read on the host, as recording asks."""
         if boxes.shape[-1] != self.form.columns:
             raise ValueError(
                 f"boxes must have {self.form.columns} columns, got {tuple(boxes.shape)}; is this another task's loss?"
             )
-        if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-            check_labels(labels, valid, self.num_classes)
         candidates = self.form.candidates(points, boxes, valid)
         targets = (points, strides, boxes, labels, candidates)
         o2m, o2m_assignment = self.branch(output.o2m, *targets, MANY_RULE)

@@ -15,8 +15,6 @@ from lucid_capture import (
     padded,
 )
 from lucid_models import (
-    MANY_RULE,
-    ONE_RULE,
     BranchLoss,
     BranchOutput,
     DetectionLoss,
@@ -100,15 +98,10 @@ class ReplayedDetection(DetectionLoss):
         valid: Tensor,
         alpha: Tensor,
     ) -> LossResult:
-        """Return the loss without the label check, which would read values on the host."""
-        targets = (points, strides, boxes, labels, self.form.candidates(points, boxes, valid))
-        (o2m, first), (o2o, second) = (
-            self.branch(BranchOutput(cls, box), *targets, rule)
-            for (cls, box), rule in ((many, MANY_RULE), (one, ONE_RULE))
-        )
-        # the complement is formed in double precision, as it is for a number
-        total = alpha.to(o2m.total.dtype) * o2m.total + (1 - alpha).to(o2o.total.dtype) * o2o.total
-        return LossResult(total, _detached(o2m), _detached(o2o), first, second)
+        """Return the loss of fields that were checked before, its parts detached."""
+        output = HeadOutput(BranchOutput(*many), BranchOutput(*one))
+        found = self.compute(output, points, strides, boxes, labels, valid, alpha)
+        return found._replace(o2m=_detached(found.o2m), o2o=_detached(found.o2o))
 
 
 def _itself(native: DetectionLoss) -> DetectionLoss:
