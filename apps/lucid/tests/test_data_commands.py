@@ -151,3 +151,14 @@ def test_a_layout_that_is_said_is_the_only_one_looked_for(lucid, scenes):
 def test_json_of_a_name_that_is_no_text_is_ascii(capsys):
     print_json({"file": "caf\udce9.png"})
     assert json.loads(capsys.readouterr().out) == {"file": "caf\udce9.png"}
+
+
+def test_findings_are_whole_lines_where_there_is_no_terminal(lucid, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    root = synthetic.write_yolo(lucid.folder / ("a" * 60), splits={"train": 2}, size=64)
+    label = root / "labels" / "train" / "00001.txt"
+    label.write_text(label.read_text() + "77 0.5 0.5 0.1 0.1\n")
+    line = len(label.read_text().splitlines())
+    status, out, _ = lucid("data", "check", root)
+    assert status == 1
+    assert f"{label}: line {line}: error yolo-class: class 77" in out.splitlines()[0]

@@ -1,17 +1,18 @@
 """``lucid data check``: a doctor for data sets."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from lucid_app.checks import check_choice
 from lucid_app.console import out, print_json
 from lucid_app.data.layout import LayoutOption, as_layout
-from lucid_data import Task
+from lucid_data import Finding, Task
 from lucid_data import check as find_problems
 
 
@@ -36,12 +37,24 @@ def check(
     if as_json:
         print_json({"findings": [asdict(one) for one in findings], "counts": counts})
     else:
-        if findings:
-            table = Table("severity", "code", "file", "where", "problem", "remedy")
-            for one in findings:
-                cells = (one.severity, one.code, str(one.file), str(one.where), one.message, one.remedy)
-                table.add_row(*map(Text, cells))
-            out.print(table)
+        _print(findings)
         out.print(", ".join(f"{number} {level}{'s' * (number != 1)}" for level, number in counts.items()))
     if counts["error"]:
         raise typer.Exit(1)
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    """Print a table on a terminal, and elsewhere a line each, whole, as editors and grep take them."""
+    if not findings:
+        return
+    if not out.is_terminal:
+        for one in findings:
+            place = ": ".join(part for part in (one.file, one.where) if part)
+            out.print(f"{place}: {one.severity} {one.code}: {one.message}; {one.remedy}", soft_wrap=True)
+        return
+    names = ("severity", "code", "file", "where", "problem", "remedy")
+    # a path without its end is of no use
+    table = Table(*(Column(name, overflow="fold") for name in names))
+    for one in findings:
+        table.add_row(*map(Text, (one.severity, one.code, one.file, one.where, one.message, one.remedy)))
+    out.print(table)
