@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from lucid_capture._random import RandomState
 from lucid_capture.backend import RecorderBackend
 
 
@@ -69,9 +70,7 @@ class Saved:
     def __init__(self, buffers: Sequence[Tensor], backend: RecorderBackend) -> None:
         self._backend = backend
         self._buffers = [(b, b.detach().clone()) for b in buffers]
-        self._host = torch.get_rng_state()
-        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-        self._generators = [(g, g.get_state()) for g in backend.generators]
+        self._random = RandomState(backend.generators)
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -80,8 +79,4 @@ class Saved:
         self._backend.synchronize()
         for buffer, value in self._buffers:
             buffer.copy_(value)
-        torch.set_rng_state(self._host)
-        if self._devices is not None:
-            torch.cuda.set_rng_state_all(self._devices)
-        for generator, state in self._generators:
-            generator.set_state(state)
+        self._random.restore()

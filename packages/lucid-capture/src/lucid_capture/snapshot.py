@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lucid_capture._random import RandomState
+
 Holder = Any  # a module, an optimizer, or a mapping of tensors
 
 
@@ -60,20 +62,14 @@ class Snapshot:
             self._undo += _undo_structure(holder)
             for tensor in named_tensors(holder).values():
                 self._undo.append(_undo_tensor(tensor))
-        self._host = torch.get_rng_state()
-        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-        self._generators = [(g, g.get_state()) for g in generators]
+        self._random = RandomState(generators)
 
     @torch.no_grad()
     def restore(self) -> None:
         """Put every value back where it was; what has come since is removed."""
         for undo in self._undo:
             undo()
-        torch.set_rng_state(self._host)
-        if self._devices is not None:
-            torch.cuda.set_rng_state_all(self._devices)
-        for generator, state in self._generators:
-            generator.set_state(state)
+        self._random.restore()
 
 
 def _slots(optimizer: Any) -> Iterator[tuple[Any, Any, str, Any]]:
