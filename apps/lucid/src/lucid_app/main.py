@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from lucid_app import data, demo, evaluate, export, fit, info, plot, predict, report, score
+from lucid_app import bench, data, demo, evaluate, export, fit, info, plot, predict, report, score
 from lucid_app.console import err
 from lucid_train import ConfigError, Interrupted
 
@@ -34,6 +34,7 @@ app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("info")(info.info)
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:
