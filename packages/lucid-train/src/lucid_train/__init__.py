@@ -10,6 +10,7 @@ from lucid_train.files import write_json, write_text
 from lucid_train.fingerprint import fingerprint
 from lucid_train.fit import FitResult, fit
 from lucid_train.module import DetectionLitModule
+from lucid_train.proof import SPEED_SWITCHES, ProofRow, prove
 from lucid_train.replay import REPLAY_SWITCHES, ReplaySwitch
 from lucid_train.results import ResultCollector
 from lucid_train.run_folder import find_run, stored_config
@@ -17,6 +18,7 @@ from lucid_train.tasks import TASK_TABLE, TaskRow, task_row
 
 __all__ = [
     "REPLAY_SWITCHES",
+    "SPEED_SWITCHES",
     "TASK_TABLE",
     "ConfigError",
     "DetectionDataModule",
@@ -26,6 +28,7 @@ __all__ = [
     "Interrupted",
     "Observer",
     "Progress",
+    "ProofRow",
     "ReplaySwitch",
     "ResultCollector",
     "RunLength",
@@ -38,6 +41,7 @@ __all__ = [
     "fingerprint",
     "fit",
     "load_config",
+    "prove",
     "recipes",
     "resolve",
     "stored_config",
