@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lucid_geometry import (
     aligned_box_iou,
+    aligned_rotated_box_iou,
     angle_difference,
     canonicalize_rboxes,
     probiou_loss,
@@ -146,9 +147,11 @@ def masked_oracle(rboxes: Tensor, angle: Tensor, strides: Tensor, a: Assignment)
     normalizer = a.align_weights.sum().clamp(min=1)
     q, pred, target = a.align_weights[a.fg_mask], rboxes[a.fg_mask], a.target_boxes[a.fg_mask]
     overlap = (q * probiou_loss(pred, target)).sum() / normalizer
-    l1 = (
-        q * ((pred[:, :4] - target[:, :4]).abs().sum(-1) / strides.expand(2, -1)[a.fg_mask])
-    ).sum() / normalizer
+    (x, y, w, h, t), (tx, ty, tw, th, tt) = pred.unbind(1), target.unbind(1)
+    sides = torch.cos(t - tt) ** 2 * ((w - tw).abs() + (h - th).abs())
+    sides = sides + torch.sin(t - tt) ** 2 * ((w - th).abs() + (h - tw).abs())
+    errors = (x - tx).abs() + (y - ty).abs() + sides
+    l1 = (q * errors / strides.expand(2, -1)[a.fg_mask]).sum() / normalizer
     omega = torch.exp(-(torch.log(target[:, 2] / target[:, 3]) ** 2) / 9)
     d = angle[a.fg_mask][:, 0] - target[:, 4]
     d = d - torch.round(d / math.pi) * math.pi
@@ -185,6 +188,44 @@ def test_dense_losses_equal_the_masked_ones(share: float) -> None:
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
     if share == 0:
         assert not any(term.any() for term in got)
+
+
+def one_box(target: list[float]) -> Assignment:
+    return assignment(torch.tensor([[target]]), torch.ones(1, 1))
+
+
+def l1_of(pred: list[float], target: list[float]) -> float:
+    one = torch.ones(1)
+    return rotated_l1_loss(torch.tensor([[pred]]), 8 * one, one_box(target), one[0]).item()
+
+
+def test_both_descriptions_of_a_rectangle_have_one_error() -> None:
+    one, other = [3.0, 5, 30, 12, 0.4], [3.0, 5, 12, 30, 0.4 + math.pi / 2]
+    for pred in ([1.0, 2, 28, 20, 0.9], [4.0, 4, 25, 12, -0.3]):
+        assert l1_of(pred, one) == pytest.approx(l1_of(pred, other), abs=1e-5)
+    assert l1_of(other, one) == pytest.approx(0, abs=1e-5)
+
+
+def test_a_quarter_turn_is_an_error_of_the_sides_that_lie_along_each_other() -> None:
+    # |30 - 12| along either axis, in strides of 8
+    assert l1_of([3.0, 5, 30, 12, math.pi / 2], [3.0, 5, 30, 12, 0]) == pytest.approx(2 * 18 / 8, abs=1e-5)
+
+
+def test_no_fit_but_for_a_quarter_turn_is_a_trap() -> None:
+    """Descent on the three terms leads from the turned box to the right one; with sides alone compared it stays."""
+    target = one_box([30.0, 30, 30, 20, 0.2])
+    raw = torch.tensor([[[30.0, 30, 30, 20, 0.2 + math.pi / 2 - 0.02]]], requires_grad=True)
+    strides, one = torch.full((1,), 8.0), torch.tensor(1.0)
+    step = torch.tensor([1.0, 1, 1, 1, 0.02])
+    for _ in range(400):
+        pred = canonicalize_rboxes(raw)
+        total = 7.5 * rotated_box_loss(pred, target, one) + 6 * rotated_l1_loss(pred, strides, target, one)
+        total = total + 0.25 * angle_loss(raw[..., 4:], target, one)
+        (gradient,) = torch.autograd.grad(total, raw)
+        with torch.no_grad():
+            raw -= 0.1 * step * gradient
+    overlap = aligned_rotated_box_iou(canonicalize_rboxes(raw.detach())[0], target.target_boxes[0])
+    assert overlap.item() > 0.95
 
 
 @pytest.mark.parametrize("planted", [0.0, float("inf"), float("nan"), 1e30])

@@ -39,21 +39,27 @@ def rotated_box_loss(
 
 
 def rotated_l1_loss(rboxes: Tensor, strides: Tensor, assignment: Assignment, normalizer: Tensor) -> Tensor:
-    """Return the weighted sum over positives of the errors of cx, cy, w and h in strides, over ``normalizer``.
+    """Return the weighted sum over positives of the errors of centre and sides in strides, over ``normalizer``.
 
-    ``rboxes`` (B, A, 5) float, ``strides`` (A,) in pixels. The rotated box and not its envelope is the
-    target: an envelope would contradict the overlap term at every angle but 0. Without positives it is
-    exactly 0, attached.
+    ``rboxes`` (B, A, 5) float, ``strides`` (A,) in pixels. With d the difference of the angles, the sides' error is
+    cos^2 d (|w - w*| + |h - h*|) + sin^2 d (|w - h*| + |h - w*|): whichever sides lie along each other are compared,
+    so that both descriptions of a rectangle score alike, and a box that fits but for a quarter turn does not. (Were
+    long sides compared with long ones at every d, that box would be a trap: neither this term, the overlap nor
+    `angle_loss` had a gradient out of it.) The rotated box and not its envelope is the target: an envelope would
+    contradict the overlap term at every angle but 0. Without positives it is exactly 0, attached.
 
     >>> target = torch.tensor([[[0.0, 0, 40, 10, 0]]])
     >>> one = torch.ones(1, 1)
     >>> assignment = Assignment(one > 0, one.long() - 1, one.long() - 1, target, one)
-    >>> rotated_l1_loss(target + 4, torch.tensor([8.0]), assignment, torch.tensor(1.0))
+    >>> rotated_l1_loss(target + torch.tensor([4.0, 4, 4, 4, 0]), torch.tensor([8.0]), assignment, torch.tensor(1.0))
     tensor(2.)
     """
     safe, target = positives_only(rboxes, assignment)
-    errors = (safe - target)[..., :4].abs().sum(-1)
-    return weighted_sum(errors / strides, assignment) / normalizer
+    centre = (safe - target)[..., :2].abs().sum(-1)
+    along = (safe - target)[..., 2:4].abs().sum(-1)
+    across = (safe[..., 2:4].flip(-1) - target[..., 2:4]).abs().sum(-1)
+    turned = (safe[..., 4] - target[..., 4]).sin().square()
+    return weighted_sum((centre + along.lerp(across, turned)) / strides, assignment) / normalizer
 
 
 def angle_loss(angle: Tensor, assignment: Assignment, normalizer: Tensor, spread: float = 3.0) -> Tensor:
