@@ -24,6 +24,7 @@ from lucid_viz import (
     plot_curves,
     plot_precision_recall,
     read_metrics,
+    skeleton_of,
 )
 from lucid_viz import report as render
 
@@ -143,7 +144,8 @@ def _sheet(judged: Judged, chosen: list[int], title: str) -> ReportFigure:
     images, targets = zip(*(judged.catalog.sample(index)[:2] for index in chosen), strict=True)
     found = [judged.predictions[index] for index in chosen]
     names = ", ".join(judged.catalog.file_names[index] for index in chosen)
-    figure = comparison_sheet(images, found, targets, RenderOptions(confidence=CONFIDENCE))
+    options = RenderOptions(confidence=CONFIDENCE, skeleton=skeleton_of(judged.catalog))
+    figure = comparison_sheet(images, found, targets, options)
     return ReportFigure(figure, f"{title}: {names}")
 
 

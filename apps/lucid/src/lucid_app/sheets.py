@@ -7,7 +7,7 @@ from pathlib import Path
 from lucid_data import epoch_order
 from lucid_models import Predictor
 from lucid_train import DetectionDataModule, stored_config
-from lucid_viz import RenderOptions, batch_sheet, comparison_sheet, plot_curves, save_figure
+from lucid_viz import RenderOptions, batch_sheet, comparison_sheet, plot_curves, save_figure, skeleton_of
 
 BATCHES = 2
 COMPARED = 6
@@ -58,9 +58,11 @@ def draw_training_batch(data: Callable[[], DetectionDataModule], number: int, pa
     samples = [pipeline(0, int(index)) for index in order]
     if samples:
         images, targets = [sample.image for sample in samples], [sample.targets for sample in samples]
-        save_figure(
-            batch_sheet(images, targets, pipeline.catalog.class_names, task=pipeline.catalog.task), path
+        catalog = pipeline.catalog
+        sheet = batch_sheet(
+            images, targets, catalog.class_names, task=catalog.task, skeleton=skeleton_of(catalog)
         )
+        save_figure(sheet, path)
 
 
 def draw_validation(run: Path, data: Callable[[], DetectionDataModule], path: Path) -> None:
@@ -70,4 +72,5 @@ def draw_validation(run: Path, data: Callable[[], DetectionDataModule], path: Pa
     count = min(COMPARED, len(catalog))
     samples = [catalog.sample(position * len(catalog) // count) for position in range(count)]
     images, targets = [image for image, _, _ in samples], [labels for _, labels, _ in samples]
-    save_figure(comparison_sheet(images, predictor(images), targets, RenderOptions(confidence=0.25)), path)
+    options = RenderOptions(confidence=0.25, skeleton=skeleton_of(catalog))
+    save_figure(comparison_sheet(images, predictor(images), targets, options), path)

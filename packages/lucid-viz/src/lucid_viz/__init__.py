@@ -13,10 +13,12 @@ from lucid_viz.overlay import (
 from lucid_viz.raster import burn_predictions
 from lucid_viz.report import ReportFigure, ReportSection, ReportTable, report
 from lucid_viz.scores import plot_confusion, plot_precision_recall, plot_stats
+from lucid_viz.skeletons import COCO_PERSON, skeleton_of
 from lucid_viz.style import PALETTE, RenderOptions, class_color
 from lucid_viz.truth import draw_ground_truth
 
 __all__ = [
+    "COCO_PERSON",
     "PALETTE",
     "RenderOptions",
     "ReportFigure",
@@ -39,4 +41,5 @@ __all__ = [
     "save_image",
     "show_image",
     "show_predictions",
+    "skeleton_of",
 ]

@@ -1,17 +1,69 @@
 """The marks that labels and predictions share."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Polygon, Rectangle
+from matplotlib.patheffects import withStroke
 
 from lucid_models import Predictions
-from lucid_viz.style import class_color, rgb, text_color
+from lucid_viz.style import CASING, casing, class_color, rgb, text_color
 
 TINT = 0.45
 """How much of a mask's colour covers the image."""
+
+Points = list[list[float]]
+_Drawn = TypeVar("_Drawn", bound=Artist)
+
+
+def check_predictions(predictions: Predictions, image_size: tuple[int, int] | None = None) -> None:
+    """Raise ValueError where parts of predictions differ in number, have another form, or miss the image's size."""
+    count, size = len(predictions), image_size or predictions.image_size
+    points = 0 if predictions.keypoints is None else predictions.keypoints.shape[1]
+    if tuple(predictions.image_size) != tuple(size):
+        raise ValueError(
+            f"predictions for an image of {predictions.image_size}, image of {size} (height, width)"
+        )
+    expected = {
+        "boxes": (predictions.boxes, (count, 4)),
+        "labels": (predictions.labels, (count,)),
+        "masks": (predictions.masks, (count, *size)),
+        "rboxes": (predictions.rboxes, (count, 5)),
+        "keypoints": (predictions.keypoints, (count, points, 3)),
+    }
+    for name, (value, shape) in expected.items():
+        if value is not None and tuple(value.shape) != shape:
+            raise ValueError(
+                f"predictions.{name} of shape {tuple(value.shape)}: {count} scores and the image want {shape}"
+            )
+
+
+def visible_masks(
+    predictions: Predictions, confidence: float
+) -> Iterator[tuple[tuple[slice, slice], npt.NDArray[np.bool_], str]]:
+    """Yield what shows of each mask above the confidence, the surest on top: window, pixels within it, colour."""
+    if predictions.masks is None:
+        return
+    masks: npt.NDArray[np.bool_] = predictions.masks.cpu().numpy()
+    taken = np.zeros(masks.shape[1:], np.bool_)
+    for mask, score, label in zip(
+        masks, predictions.scores.tolist(), predictions.labels.tolist(), strict=True
+    ):
+        if score <= confidence:
+            continue
+        # work within the mask's own window: most cover a small part of a large picture
+        rows = np.flatnonzero(mask.any(1))
+        if not len(rows):
+            continue
+        columns = np.flatnonzero(mask[rows[0] : rows[-1] + 1].any(0))
+        window = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+        pixels = mask[window] & ~taken[window]
+        taken[window] |= pixels
+        yield window, pixels, class_color(label)
 
 
 def mask_tint(predictions: Predictions, confidence: float) -> npt.NDArray[np.float32] | None:
@@ -19,32 +71,69 @@ def mask_tint(predictions: Predictions, confidence: float) -> npt.NDArray[np.flo
     if predictions.masks is None:
         return None
     tint = np.zeros((*predictions.image_size, 4), np.float32)
-    masks: npt.NDArray[Any] = predictions.masks.cpu().numpy()
-    sure = [i for i, score in enumerate(predictions.scores.tolist()) if score > confidence]
-    for number in reversed(sure):
-        color = np.array(rgb(class_color(int(predictions.labels[number]))), np.float32) / 255
-        tint[masks[number]] = (*color, TINT)
+    for window, pixels, color in visible_masks(predictions, confidence):
+        tint[window][pixels] = (*(np.array(rgb(color), np.float32) / 255), TINT)
     return tint
 
 
 def rectangle(ax: Axes, box: list[float], color: str, width: float, style: str) -> None:
     """Draw the outline of an x1, y1, x2, y2 box."""
     x1, y1, x2, y2 = box
-    ax.add_patch(
-        Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=color, linewidth=width, linestyle=style)
+    patch = Rectangle(
+        (x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=color, linewidth=width, linestyle=style
     )
+    ax.add_patch(cased(patch, color, width))
 
 
-def box_text(ax: Axes, box: list[float], text: str, color: str, size: float) -> None:
-    """Write on a plate of the class's colour at the upper left corner of a box."""
+def closed_line(ax: Axes, corners: Points, color: str, width: float, style: str) -> None:
+    """Draw the outline through corners (x, y) and back to the first."""
+    patch = Polygon(corners, fill=False, edgecolor=color, linewidth=width, linestyle=style)
+    ax.add_patch(cased(patch, color, width))
+
+
+def bones(
+    ax: Axes,
+    points: Points,
+    shown: Sequence[bool],
+    edges: Sequence[tuple[int, int]],
+    color: str,
+    width: float,
+    style: str,
+) -> None:
+    """Draw the edges of a skeleton whose two points are shown, as one line with gaps."""
+    pairs = [(points[first], points[second]) for first, second in edges if shown[first] and shown[second]]
+    if pairs:
+        x, y = zip(*((end[0], end[1]) for pair in pairs for end in (*pair, (np.nan, np.nan))), strict=True)
+        (line,) = ax.plot(x, y, linestyle=style, linewidth=width, color=color, label="skeleton")
+        cased(line, color, width)
+
+
+def cased(artist: _Drawn, color: str, width: float) -> _Drawn:
+    """Put a thin edge of the contrary lightness around a line, so that it shows on light and dark images; return it."""
+    artist.set_path_effects([withStroke(linewidth=width + 1.0, foreground=casing(color), alpha=CASING)])
+    return artist
+
+
+def box_text(ax: Axes, corner: list[float], text: str, color: str, size: float) -> None:
+    """Write on a plate of the class's colour above the left upper corner (x, y) of an object."""
     ax.text(
-        box[0],
-        max(0.0, box[1]),
+        corner[0],
+        max(0.0, corner[1]),
         text,
         fontsize=size,
         color=text_color(color),
-        verticalalignment="bottom" if box[1] > 12 else "top",
+        verticalalignment="bottom" if corner[1] > 12 else "top",
         bbox={"facecolor": color, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
         clip_on=True,
         parse_math=False,  # a class name is text, dollar signs and all
     )
+
+
+def highest(corners: Points) -> list[float]:
+    """Return the corner with the least y, the left one of two.
+
+    Example:
+        >>> highest([[4.0, 9.0], [7.0, 1.0], [2.0, 1.0]])
+        [2.0, 1.0]
+    """
+    return min(corners, key=lambda corner: (corner[1], corner[0]))

@@ -6,13 +6,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Polygon
 from torch import Tensor
 
 from lucid_data import Targets, read_image
 from lucid_geometry import rboxes_to_polygons
 from lucid_models import Detector, Predictions, Predictor
-from lucid_viz.marks import box_text, mask_tint, rectangle
+from lucid_viz.marks import bones, box_text, check_predictions, closed_line, highest, mask_tint, rectangle
+from lucid_viz.skeletons import edges_to_draw
 from lucid_viz.style import RenderOptions, caption, class_color
 from lucid_viz.truth import draw_ground_truth
 
@@ -35,14 +35,18 @@ def show_image(ax: Axes, image: Tensor) -> None:
 def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions | None = None) -> None:
     """Draw predictions above the confidence: solid outlines, class and score, masks, points and oriented boxes.
 
-    Points are full where the model thinks them visible, hollow elsewhere.
+    Points are full where the model thinks them visible, hollow elsewhere; a line joins two that are visible.
 
     Args:
         ax: axes that show the original image.
         predictions: boxes in that image's pixels.
-        options: confidence, widths and text size.
+        options: confidence, widths, text size and skeleton.
+
+    Raises:
+        ValueError: parts that differ in number or form, or a skeleton that names a point that is not there.
     """
     options = options or RenderOptions()
+    check_predictions(predictions)
     tint = mask_tint(predictions, options.confidence)
     if tint is not None:
         height, width = predictions.image_size
@@ -53,18 +57,30 @@ def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions 
     for number, (box, score, label) in enumerate(rows):
         if score <= options.confidence:
             continue
-        color = class_color(label)
+        color, corner = class_color(label), box[:2]
         if predictions.rboxes is None:
             rectangle(ax, box, color, options.box_width, "-")
         else:
             corners = rboxes_to_polygons(predictions.rboxes[number]).tolist()
-            ax.add_patch(Polygon(corners, fill=False, edgecolor=color, linewidth=options.box_width))
+            closed_line(ax, corners, color, options.box_width, "-")
+            corner = highest(corners)
         if predictions.keypoints is not None:
-            for x, y, visible in predictions.keypoints[number].tolist():
-                face = color if visible > 0.5 else "none"
-                ax.plot(x, y, "o", markersize=4, markerfacecolor=face, markeredgecolor=color, clip_on=True)
+            edges = edges_to_draw(options.skeleton, predictions.names, predictions.keypoints.shape[1])
+            _points(ax, predictions.keypoints[number].tolist(), edges, color, options)
         if options.show_labels:
-            box_text(ax, box, caption(predictions.names, label, score), color, options.font_size)
+            box_text(ax, corner, caption(predictions.names, label, score), color, options.font_size)
+
+
+def _points(
+    ax: Axes, points: list[list[float]], edges: Sequence[tuple[int, int]], color: str, options: RenderOptions
+) -> None:
+    seen = [visible > 0.5 for _, _, visible in points]
+    bones(ax, points, seen, edges, color, options.bone_width, "-")
+    for wanted, face in ((True, color), (False, "none")):
+        chosen = [point[:2] for point, one in zip(points, seen, strict=True) if one is wanted]
+        if chosen:
+            x, y = zip(*chosen, strict=True)
+            ax.plot(x, y, "o", markersize=4, markerfacecolor=face, markeredgecolor=color, clip_on=True)
 
 
 def predict_and_draw(
@@ -159,8 +175,11 @@ def batch_sheet(
     names: Sequence[str],
     columns: int = 4,
     task: str = "detect",
+    skeleton: tuple[tuple[int, int], ...] | None = None,
 ) -> Figure:
     """Return an open figure of training samples with their labels, for a look at the augmentation.
+
+    The name of an only class is not written: it says nothing and hides small objects.
 
     Raises:
         ValueError: no image, another number of annotations than images, or an unknown task.
@@ -175,8 +194,8 @@ def batch_sheet(
     cells: Any = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax in cells:
         ax.set_axis_off()
-    named = names if len(names) > 1 else ()  # the name of an only class says nothing and hides small objects
+    options = RenderOptions(font_size=6.0, show_labels=len(names) > 1, skeleton=skeleton)
     for ax, image, targets in zip(cells, images, annotations, strict=False):
         show_image(ax, image)
-        draw_ground_truth(ax, targets, task, named, RenderOptions(font_size=6.0))
+        draw_ground_truth(ax, targets, task, names, options)
     return figure

@@ -1,18 +1,21 @@
 """Predictions burned into pixels: the fast way to save a folder of drawn images."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import matplotlib
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from lucid_geometry import rboxes_to_polygons
 from lucid_models import Predictions
-from lucid_viz.marks import mask_tint
-from lucid_viz.style import RenderOptions, caption, class_color, text_color
+from lucid_viz.marks import TINT, check_predictions, highest, visible_masks
+from lucid_viz.skeletons import edges_to_draw
+from lucid_viz.style import RenderOptions, caption, casing_ink, class_color, rgb, text_color
 
 
 def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOptions | None = None) -> Tensor:
@@ -21,56 +24,108 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
     Args:
         image: (3, H, W) uint8 RGB, the original image.
         predictions: boxes in its pixels.
-        options: confidence and text; line widths follow the image's size.
+        options: confidence, text and skeleton; line widths follow the image's size.
 
     Raises:
-        ValueError: not an image of that form.
+        ValueError: not an image of that form, predictions of another image size or with parts that differ in number,
+            or a skeleton that names a point that is not there.
     """
     if image.ndim != 3 or image.shape[0] != 3 or image.dtype != torch.uint8:
         raise ValueError(f"image of shape {tuple(image.shape)}, {image.dtype}: give (3, H, W), uint8 RGB")
+    check_predictions(predictions, (image.shape[1], image.shape[2]))
     options = options or RenderOptions()
-    pixels = image.permute(1, 2, 0).contiguous().cpu().numpy()
-    tint = mask_tint(predictions, options.confidence)
-    if tint is not None:
-        opacity = tint[..., 3:]
-        pixels = np.rint(pixels * (1 - opacity) + 255 * tint[..., :3] * opacity).astype(np.uint8)
+    pixels = image.permute(1, 2, 0).cpu().numpy().copy(order="C")
+    for window, shown, color in visible_masks(predictions, options.confidence):
+        part = pixels[window]
+        part[shown] = _tinted(color)[part[shown], (0, 1, 2)]
     canvas = Image.fromarray(pixels)
     pen = ImageDraw.Draw(canvas)
     scale = max(canvas.size) / 640
-    width, font = max(2, round(2 * scale)), _font(max(11, round(13 * scale)))
-    rows = list(
-        zip(predictions.boxes.tolist(), predictions.scores.tolist(), predictions.labels.tolist(), strict=True)
-    )
-    for number, (box, score, label) in reversed(list(enumerate(rows))):  # the surest on top
+    width, font_size = max(2, round(2 * scale)), max(11, round(13 * scale))
+    boxes, labels = predictions.boxes.tolist(), predictions.labels.tolist()
+    corners = None if predictions.rboxes is None else rboxes_to_polygons(predictions.rboxes).tolist()
+    inner = None if predictions.rboxes is None else _shrunk(predictions.rboxes, width + 1)
+    points = None if predictions.keypoints is None else predictions.keypoints.tolist()
+    edges = edges_to_draw(options.skeleton, predictions.names, len(points[0])) if points else ()
+    for number, score in reversed(list(enumerate(predictions.scores.tolist()))):  # the surest on top
         if score <= options.confidence:
             continue
-        color = class_color(label)
-        # Pillow's corners are pixel indices, both drawn: the box's far edge lies on the pixel before it.
-        x1, y1, x2, y2 = box[0], box[1], max(box[0], box[2] - 1), max(box[1], box[3] - 1)
-        if predictions.rboxes is None:
-            pen.rectangle((x1, y1, x2, y2), outline=color, width=width)
+        color = class_color(labels[number])
+        if corners is None or inner is None:
+            _rectangle(pen, boxes[number], color, width)
         else:
-            # the same for a corner: pixel j covers [j, j + 1)
-            corners = (rboxes_to_polygons(predictions.rboxes[number]) - 0.5).flatten().tolist()
-            pen.line([*corners, *corners[:2]], fill=color, width=width, joint="curve")
-        if predictions.keypoints is not None:
-            for x, y, visible in predictions.keypoints[number].tolist():
-                dot = (x - 0.5 - width, y - 0.5 - width, x - 0.5 + width, y - 0.5 + width)
-                pen.ellipse(dot, outline=color, fill=color if visible > 0.5 else None)
+            _ring(pen, corners[number], color, width)
+            _ring(pen, inner[number], casing_ink(color), 1)
+        if points is not None:
+            _skeleton(pen, points[number], edges, color, width)
         if options.show_labels:
-            _label(pen, (x1, y1), caption(predictions.names, label, score), color, font)
+            text = caption(predictions.names, labels[number], score)
+            place = boxes[number] if corners is None else highest(corners[number])
+            _put(canvas, _plate(text, color, font_size), place)
     return torch.from_numpy(np.array(canvas)).permute(2, 0, 1).contiguous()
 
 
-def _label(
-    pen: ImageDraw.ImageDraw, corner: tuple[float, float], text: str, color: str, font: ImageFont.FreeTypeFont
+@lru_cache(maxsize=64)
+def _tinted(color: str) -> npt.NDArray[np.uint8]:
+    """Return (256, 3): what each value of each channel becomes under a mask of this colour."""
+    values = np.arange(256, dtype=np.float32)[:, None]
+    opacity = np.float32(TINT)
+    return np.rint(values * (1 - opacity) + np.array(rgb(color), np.float32) * opacity).astype(np.uint8)
+
+
+def _rectangle(pen: ImageDraw.ImageDraw, box: list[float], color: str, width: int) -> None:
+    # Pillow's corners are pixel indices, both drawn: the box's far edge lies on the pixel before it
+    x1, y1, x2, y2 = box[0], box[1], max(box[0], box[2] - 1), max(box[1], box[3] - 1)
+    pen.rectangle((x1, y1, x2, y2), outline=color, width=width)
+    # an inner edge of the contrary lightness: the outline shows on light and dark images, and stays in the box
+    if min(x2 - x1, y2 - y1) > 4 * width:
+        pen.rectangle((x1 + width, y1 + width, x2 - width, y2 - width), outline=casing_ink(color))
+
+
+def _shrunk(rboxes: Tensor, by: float) -> list[list[list[float]]]:
+    """Return the corners of rotated boxes whose sides are shorter; one that would vanish is its centre."""
+    sides = (rboxes[:, 2:4] - by).clamp_min(0)
+    return rboxes_to_polygons(torch.cat((rboxes[:, :2], sides, rboxes[:, 4:]), 1)).tolist()
+
+
+def _ring(pen: ImageDraw.ImageDraw, corners: list[list[float]], color: str, width: int) -> None:
+    # pixel j covers [j, j + 1), and Pillow names it by its index
+    ring = [(x - 0.5, y - 0.5) for x, y in corners]
+    pen.line([*ring, *ring[:2]], fill=color, width=width, joint="curve")
+
+
+def _skeleton(
+    pen: ImageDraw.ImageDraw,
+    points: list[list[float]],
+    edges: Sequence[tuple[int, int]],
+    color: str,
+    width: int,
 ) -> None:
-    left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
-    width, height = right - left + 4, bottom - top + 4
-    x, y = corner
-    y = y - height if y >= height else y
-    pen.rectangle((x, y, x + width, y + height), fill=color)
-    pen.text((x + 2 - left, y + 2 - top), text, fill=text_color(color), font=font)
+    places = [(x - 0.5, y - 0.5) for x, y, _ in points]
+    seen = [visible > 0.5 for _, _, visible in points]
+    for first, second in edges:
+        if seen[first] and seen[second]:
+            bone = [places[first], places[second]]
+            pen.line(bone, fill=casing_ink(color), width=width + 2)
+            pen.line(bone, fill=color, width=width)
+    for (x, y), visible in zip(places, seen, strict=True):
+        dot = (x - width, y - width, x + width, y + width)
+        pen.ellipse(dot, outline=color, fill=color if visible else None)
+
+
+def _put(canvas: Image.Image, plate: Image.Image, corner: list[float]) -> None:
+    x, y = round(corner[0]), round(corner[1])
+    canvas.paste(plate, (x, y - plate.height if y >= plate.height else y))
+
+
+@lru_cache(maxsize=4096)
+def _plate(text: str, color: str, font_size: int) -> Image.Image:
+    """Return a caption on its plate; names with scores of two decimals come again and again."""
+    font = _font(font_size)
+    left, top, right, bottom = font.getbbox(text)
+    plate = Image.new("RGB", (round(right - left) + 5, round(bottom - top) + 5), color)
+    ImageDraw.Draw(plate).text((2 - left, 2 - top), text, fill=text_color(color), font=font)
+    return plate
 
 
 @lru_cache(maxsize=16)

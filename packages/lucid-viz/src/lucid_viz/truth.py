@@ -1,15 +1,16 @@
 """Labels of every task over an image."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Polygon, Rectangle
-from torch import Tensor
+from matplotlib.patches import Rectangle
 
 from lucid_data import Targets
 from lucid_geometry import rboxes_to_polygons
-from lucid_viz.marks import box_text, rectangle
+from lucid_viz.marks import bones, box_text, closed_line, highest, rectangle
+from lucid_viz.skeletons import edges_to_draw
 from lucid_viz.style import RenderOptions, caption, class_color
 
 Mark = Callable[[Axes, Targets, int, str, RenderOptions], None]
@@ -24,22 +25,25 @@ def draw_ground_truth(
 ) -> None:
     """Draw labels, dashed and unfilled and without scores: boxes, outlines, points, oriented boxes.
 
-    An instance without an outline is drawn as its box. Points are hollow, hidden ones small. Ignore regions are hatched
-    in grey, difficult objects dotted.
+    An instance without an outline is drawn as its box. Points are hollow, hidden ones small, joined where both are
+    labelled. Ignore regions are hatched in grey, difficult objects dotted.
 
     Args:
         ax: axes that show the image.
         targets: labels in the image's pixels.
         task: which of the labels are drawn.
         names: class names; without them no text is written.
-        options: widths and text size.
+        options: widths, text size and skeleton.
 
     Raises:
-        ValueError: an unknown task.
+        ValueError: an unknown task, or a skeleton that names a point that is not there.
     """
     if task not in _MARKS:
         raise ValueError(f"task {task!r} has no drawing of labels; choose: {', '.join(_MARKS)}")
     options = options or RenderOptions()
+    if options.skeleton is None and task == "pose":
+        points = targets.keypoints.shape[1]
+        options = replace(options, skeleton=tuple(edges_to_draw(None, names, points)))
     for region in targets.crowd.tolist():
         _ignore_region(ax, region)
     for number, (box, label) in enumerate(zip(targets.boxes.tolist(), targets.labels.tolist(), strict=True)):
@@ -47,7 +51,9 @@ def draw_ground_truth(
         for mark in _MARKS[task]:
             mark(ax, targets, number, color, options)
         if names and options.show_labels:
-            box_text(ax, box, caption(tuple(names), label), color, options.font_size)
+            oriented = task == "obb" and len(targets.rboxes)
+            corner = highest(rboxes_to_polygons(targets.rboxes[number]).tolist()) if oriented else box[:2]
+            box_text(ax, corner, caption(tuple(names), label), color, options.font_size)
 
 
 def _box(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
@@ -59,13 +65,19 @@ def _outline(ax: Axes, targets: Targets, number: int, color: str, options: Rende
     if not rings:
         _box(ax, targets, number, color, options)
     for ring in rings:
-        _closed(ax, ring, color, options, _style(targets, number))
+        closed_line(ax, ring.tolist(), color, options.truth_width, _style(targets, number))
 
 
 def _points(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
-    for x, y, visibility in targets.keypoints[number].tolist() if len(targets.keypoints) else ():
-        if visibility > 0:
-            size = 4.0 if visibility > 1 else 2.0
+    if not len(targets.keypoints):
+        return
+    points = targets.keypoints[number].tolist()
+    edges = edges_to_draw(options.skeleton, (), len(points))
+    bones(ax, points, [v > 0 for _, _, v in points], edges, color, options.bone_width, "--")
+    for seen, size in ((True, 4.0), (False, 2.0)):
+        chosen = [(x, y) for x, y, v in points if v > 0 and (v > 1) is seen]
+        if chosen:
+            x, y = zip(*chosen, strict=True)
             ax.plot(
                 x, y, "o", markersize=size, markerfacecolor="none", markeredgecolor=color, markeredgewidth=1.2
             )
@@ -73,13 +85,8 @@ def _points(ax: Axes, targets: Targets, number: int, color: str, options: Render
 
 def _oriented_box(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
     if len(targets.rboxes):
-        _closed(ax, rboxes_to_polygons(targets.rboxes[number]), color, options, _style(targets, number))
-
-
-def _closed(ax: Axes, corners: Tensor, color: str, options: RenderOptions, style: str) -> None:
-    ax.add_patch(
-        Polygon(corners.tolist(), fill=False, edgecolor=color, linewidth=options.truth_width, linestyle=style)
-    )
+        corners = rboxes_to_polygons(targets.rboxes[number]).tolist()
+        closed_line(ax, corners, color, options.truth_width, _style(targets, number))
 
 
 def _style(targets: Targets, number: int) -> str:

@@ -10,7 +10,7 @@ from lucid_app.console import counting, out
 from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_data import NO_AUGMENTATION, Task, TrainPipeline, open_catalog, policy_for
 from lucid_models import SIZES
-from lucid_viz import batch_sheet, save_figure
+from lucid_viz import batch_sheet, save_figure, skeleton_of
 
 
 def view(
@@ -50,5 +50,7 @@ def view(
             samples.append(pipeline(epoch, index))
             observe(len(samples), len(chosen))
     images, targets = [sample.image for sample in samples], [sample.targets for sample in samples]
-    save_figure(batch_sheet(images, targets, pipeline.catalog.class_names, task=task), output)
+    catalog = pipeline.catalog
+    sheet = batch_sheet(images, targets, catalog.class_names, task=task, skeleton=skeleton_of(catalog))
+    save_figure(sheet, output)
     out.print(str(output), soft_wrap=True)
