@@ -5,9 +5,11 @@ Exit status: 0 done; 1 the work failed; 2 the command line or the configuration 
 
 import logging
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -62,7 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("lucid").setLevel(
         logging.INFO
     )  # other libraries tell their users, not ours, what they do
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(run(words, debug=debug))
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Let what is half-written be taken away; without a handler the process would end on the spot."""
+    raise KeyboardInterrupt
 
 
 def run(words: Sequence[str], *, debug: bool = False) -> int:
@@ -70,6 +78,8 @@ def run(words: Sequence[str], *, debug: bool = False) -> int:
     command = typer.main.get_command(app)
     try:
         code = command.main(args=list(words), prog_name="lucid", standalone_mode=False)
+        if code == 130:  # typer's answer to Ctrl-C, without a word
+            err.print("interrupted", style="yellow")
         return code if isinstance(code, int) else 0
     except Exception as error:
         if debug and not hasattr(error, "exit_code"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,7 @@ from lucid_geometry import rboxes_to_polygons
 _SUFFIXES: Final = (".png", ".jpg")
 _LARGEST_PATCH: Final = 1 << 16
 _LARGEST_SCALE: Final = 16.0
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,10 @@ def tile(
 
     Objects of which less than 0.7 shows are refitted to what shows and flagged difficult; a flag is never taken away.
     Raises ValueError for another task or two pictures of one stem, FileExistsError for an ``out`` with content.
+
+    >>> options = TileOptions(patch=48, overlap=16)
+    >>> [split.tiles for split in tile("scenes", "tiles", "detect", splits=["val"], options=options)]
+    [8]
     """
     if task not in ("obb", "detect"):
         raise ValueError(f"tiles are cut for obb and detect, not for {task!r}")
@@ -203,8 +210,26 @@ def _all_tiles(catalog: Catalog, place: Path, options: TileOptions, workers: int
         yield from (_cut(catalog, index, place, options) for index in range(len(catalog)))
         return
     # the platform's own way of starting, as torch's loaders do
-    with ProcessPoolExecutor(workers, None, _begin_worker, (catalog, place, options)) as pool:
-        yield from pool.map(_cut_in_worker, range(len(catalog)))
+    pool = ProcessPoolExecutor(workers, None, _begin_worker, (catalog, place, options))
+    try:
+        with _signals_held():
+            cut = pool.map(_cut_in_worker, range(len(catalog)))  # starts the processes
+        yield from cut
+    finally:
+        pool.shutdown(cancel_futures=True)  # else what is left would be cut before an error is heard
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Deliver Ctrl-C and SIGTERM when the block ends: what they raise inside the hooks of a fork is ignored there."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where nothing forks
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _WORK: list[tuple[Catalog, Path, TileOptions]] = []
@@ -212,6 +237,10 @@ _WORK: list[tuple[Catalog, Path, TileOptions]] = []
 
 def _begin_worker(catalog: Catalog, place: Path, options: TileOptions) -> None:
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler of a parent that was copied
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
     _WORK[:] = [(catalog, place, options)]
 
 
@@ -297,6 +326,10 @@ def read_tile_manifest(path: str | Path) -> TileManifest:
     """Return where the tiles of a JSON written by ``tile`` come from, in the order of its ids.
 
     Raises ValueError for an image record without ``source_image`` and ``window``.
+
+    >>> _ = tile("scenes", "more-tiles", "detect", splits=["val"], options=TileOptions(patch=48, overlap=16))
+    >>> read_tile_manifest("more-tiles/annotations/instances_val.json").windows[1].tolist()
+    [16, 0, 64, 48]
     """
     images = sorted(load_document(path)["images"], key=lambda image: image["id"])
     for image in images:
