@@ -5,13 +5,22 @@ import pkgutil
 import pytest
 
 import lucid_data
+from lucid_data import synthetic
 
 MODULES = sorted(
     {lucid_data.__name__, *(m.name for m in pkgutil.walk_packages(lucid_data.__path__, "lucid_data."))}
 )
 
 
+@pytest.fixture
+def scenes(tmp_path, monkeypatch):
+    """The working folder of the examples, with a data set in ``scenes``."""
+    monkeypatch.chdir(tmp_path)
+    synthetic.write_coco("scenes", splits={"train": 4, "val": 2}, size=64)
+
+
 @pytest.mark.parametrize("name", MODULES)
+@pytest.mark.usefixtures("scenes")
 def test_the_examples_of_a_module_run(name):
     if name.startswith("lucid_data.kernels."):
         pytest.importorskip("triton", reason="Triton is not installed")

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -107,6 +108,25 @@ def test_options_and_the_readers_code_are_part_of_the_key(tmp_path, monkeypatch)
     monkeypatch.setattr("lucid_data.label_store._code", lambda: "another")
     open_catalog(root, task="pose", label_store=store)
     assert len(list(store.iterdir())) == 3
+
+
+def test_outdated_stores_go_a_day_later_and_others_stay(tmp_path):
+    root, store = synthetic.write_coco(tmp_path / "data", splits={"train": 2}, size=64), tmp_path / "store"
+    kept = {}
+    for options in ({}, {"exif": True}):
+        before = set(store.glob("*"))
+        open_catalog(root, label_store=store, **options)
+        (kept[bool(options)],) = set(store.glob("*")) - before
+    file = next((root / "annotations").iterdir())
+    for age in (0, 2 * 24 * 3600):
+        os.utime(kept[False], (time.time() - age,) * 2)
+        file.write_text(file.read_text() + " ")
+        open_catalog(root, label_store=store)
+        assert kept[False].is_dir() == (age == 0)
+    os.utime(kept[True], (0, 0))
+    file.write_text(file.read_text() + " ")
+    open_catalog(root, label_store=store)
+    assert kept[True].is_dir()
 
 
 def test_pictures_outside_the_data_set_are_not_kept(tmp_path, picture):

@@ -240,6 +240,10 @@ def open_catalog(
 
     Raises FileNotFoundError listing the places tried, ValueError for labels that cannot be understood, with file
     and line or annotation, OSError for an unreadable picture header.
+
+    >>> catalog = open_catalog("scenes", "train")
+    >>> len(catalog), catalog.layout, catalog.targets(0).boxes.shape
+    (4, 'coco', torch.Size([5, 4]))
     """
     kind = as_task(task)
     needs = TASK_NEEDS[kind]

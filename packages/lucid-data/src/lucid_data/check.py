@@ -36,6 +36,11 @@ def check(
         dota_version: the class list that DOTA labels must keep to; None takes the list that fits.
 
     A path that is not recognised is one finding of its own; FileNotFoundError when it does not exist.
+
+    >>> [finding for finding in check("scenes") if finding.severity != "note"]
+    []
+    >>> check("scenes", "pose")[0].severity
+    'error'
     """
     needs = TASK_NEEDS[as_task(task)]
     found = Findings()

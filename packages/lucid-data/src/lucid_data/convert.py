@@ -72,6 +72,10 @@ def convert(
 
     The target appears when it is complete. Raises ValueError for unknown words or a task the format lacks,
     FileExistsError for a target with content, and what ``open_catalog`` raises.
+
+    >>> done = convert("scenes", "scenes-yolo", to="yolo")
+    >>> done.images, done.lost
+    ({'train': 4, 'val': 2}, {'original category id': 12})
     """
     kind = as_task(task)
     if to not in get_args(Format):

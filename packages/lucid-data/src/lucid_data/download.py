@@ -53,6 +53,10 @@ def fetch(
     ``observer`` is told (bytes there, bytes in all); 0 in all where the sender does not say.
     Raises ValueError for another kind of URL or a digest that differs (the file is removed), OSError naming the URL
     when it cannot be reached or ends too soon (what came stays for the next try).
+
+    >>> fetch("ftp://example.com/val2017.zip", "val2017.zip")
+    Traceback (most recent call last):
+    ValueError: 'ftp://example.com/val2017.zip' is not an http or https address
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url!r} is not an http or https address")
@@ -128,6 +132,8 @@ def download_coco(
         observer: as for ``fetch``, archive by archive.
 
     What is there is skipped without a network. Raises as ``fetch`` and ``unpack``.
+
+    >>> download_coco("coco", ["val2017"])  # doctest: +SKIP
     """
     wanted = [*splits, *(("annotations",) if annotations else ())]
     unknown = [name for name in wanted if name not in COCO_ARCHIVES]
@@ -158,6 +164,8 @@ def download_manifest(
     The manifest (or its JSON file) is data: ``{"files": [{"url": ..., "sha256": ..., "path": ..., "unpack": false}]}``;
     ``sha256`` is required, ``path`` defaults to the URL's last part, ``unpack`` spreads an archive beside itself.
     Raises ValueError naming the entry for a missing digest or a path that leaves ``root``.
+
+    >>> download_manifest("files.json", "data")  # doctest: +SKIP
     """
     if isinstance(manifest, str | Path):
         try:

@@ -1,7 +1,8 @@
 """Packed labels kept in a folder and mapped from it, so that a data set is parsed once and shared by processes.
 
-A store is found again by a key over everything its content depends on: names, sizes and times of the files below the
-data set's folders, the content of a single label file, the options of the reader, and the readers' own code.
+A store is found again by what is read (the source and the options of the reader) and the state it was in: names, sizes
+and times of the files below the data set's folders, the content of a single label file, and the readers' own code. A
+new store of one source and options removes the outdated ones that are older than a day.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
+import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import cache
@@ -27,6 +30,8 @@ from lucid_data.tasks import TaskNeeds
 from lucid_data.whole import whole_folder
 
 _META: Final = "meta.json"
+# seconds; a younger store may still be read by the workers of a run that began before the files changed
+_OUTDATED: Final = 24 * 3600.0
 
 
 def stored(
@@ -42,14 +47,23 @@ def stored(
     folder = Path(os.path.abspath(folder))
     if any(folder.resolve().is_relative_to(inside.resolve()) for inside in places):
         raise ValueError(f"label store {folder} lies inside the data set; choose a folder outside it")
-    place = folder / f"labels-{_key(source, needs, options, places)}"
+    what = _what(source, needs, options)
+    place = folder / f"labels-{what}-{_state(source, places)}"
     if not place.is_dir():
         parsed = read()
         if not _inside(parsed, source, places):
             return parsed
         with contextlib.suppress(FileExistsError):  # another process was quicker
             _write(place, parsed)
+        _remove_outdated(folder, what, place)
     return _load(place)
+
+
+def _remove_outdated(folder: Path, what: str, current: Path) -> None:
+    for other in folder.glob(f"labels-{what}-*"):
+        with contextlib.suppress(OSError):  # another process removed it
+            if other != current and time.time() - other.stat().st_mtime > _OUTDATED:
+                shutil.rmtree(other)
 
 
 def load_records(place: Path) -> Records:
@@ -119,14 +133,17 @@ def _inside(parsed: Parsed, source: Source, places: list[Path]) -> bool:
     return all(any(Path(os.path.abspath(f)).is_relative_to(place) for place in places) for f in folders)
 
 
-def _key(source: Source, needs: TaskNeeds, options: ReadOptions, places: list[Path]) -> str:
+def _what(source: Source, needs: TaskNeeds, options: ReadOptions) -> str:
     said = {
         "source": {name: str(value) for name, value in asdict(source).items()},
         "needs": asdict(needs),
         "options": asdict(options),
-        "code": _code(),
     }
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode())
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _state(source: Source, places: list[Path]) -> str:
+    digest = hashlib.sha256(_code().encode())
     if source.labels.is_file():
         with source.labels.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

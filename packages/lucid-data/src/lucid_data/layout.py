@@ -80,6 +80,9 @@ def available_splits(
 
     ``layout`` looks for that format alone. Empty when nothing is recognised; FileNotFoundError when ``path`` does not
     exist.
+
+    >>> available_splits("scenes")
+    ('train', 'val')
     """
     root = Path(path)
     points = TASK_NEEDS[as_task(task)].keypoints

@@ -174,6 +174,11 @@ def train_loader(
             Queued batches stay in memory meanwhile.
 
     Raises ValueError for counts out of range.
+
+    >>> from lucid_data import TrainPipeline, open_catalog, policy_for
+    >>> pipeline = TrainPipeline(open_catalog("scenes"), 64, policy_for("n"), seed=0)
+    >>> [batch.images.shape for batch in train_loader(pipeline, 2, workers=0)]
+    [torch.Size([2, 3, 64, 64]), torch.Size([2, 3, 64, 64])]
     """
     order_seed = pipeline.seed if seed is None else seed
     batches = EpochBatches(len(pipeline), batch_size, order_seed, rank, world_size)
@@ -182,7 +187,12 @@ def train_loader(
 
 
 def eval_loader(pipeline: EvalPipeline, batch_size: int, *, workers: int | None = None) -> EvalLoader:
-    """Return a loader of evaluation ``Batch``es, none left out: in index order, or canvas by canvas with ``rect``."""
+    """Return a loader of evaluation ``Batch``es, none left out: in index order, or canvas by canvas with ``rect``.
+
+    >>> from lucid_data import EvalPipeline, open_catalog
+    >>> len(eval_loader(EvalPipeline(open_catalog("scenes", "val"), 64), 16, workers=0))
+    1
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     if pipeline.rect:

@@ -101,6 +101,12 @@ def cache_pictures(
     The bytes needed are known before any are taken: MemoryError states them where they exceed half of what is free (all
     of what is free in a directory). A picture that cannot be read raises its OSError and leaves nothing behind, or is
     left out with ``bad_image="skip"``.
+
+    >>> from lucid_data import open_catalog
+    >>> catalog = open_catalog("scenes")
+    >>> cache = cache_pictures(catalog)
+    >>> cache.nbytes, torch.equal(cache.image(0), catalog.image(0))
+    (49152, True)
     """
     names = [catalog.records.file_names[i] for i in range(len(catalog))]
     distinct = {name: slot for slot, name in enumerate(dict.fromkeys(names))}

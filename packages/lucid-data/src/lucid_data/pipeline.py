@@ -115,6 +115,11 @@ class TrainPipeline:
 
     Raises ValueError for a cache of another canvas or length and for an image size that is not a positive multiple
     of 32.
+
+    >>> from lucid_data import open_catalog, policy_for
+    >>> sample = TrainPipeline(open_catalog("scenes"), 64, policy_for("n"), seed=0)(0, 3)
+    >>> sample.image.shape, sample.image.dtype
+    (torch.Size([3, 64, 64]), torch.uint8)
     """
 
     def __init__(
@@ -307,6 +312,10 @@ class EvalPipeline:
     Labels are in canvas pixels, unclipped; the grey border and the single antialiased resize are the predictor's.
     With ``rect`` the canvas is the smallest multiple of 32 that holds the resized picture, for fewer grey pixels.
     Raises ValueError for an image size that is not a positive multiple of 32.
+
+    >>> from lucid_data import open_catalog
+    >>> EvalPipeline(open_catalog("scenes"), 96)(0).image.shape
+    torch.Size([3, 96, 96])
     """
 
     def __init__(self, catalog: Catalog, image_size: int, *, rect: bool = False) -> None:

@@ -38,6 +38,11 @@ def unpack(archive: str | Path, folder: str | Path, limits: UnpackLimits | None 
     Nothing is written outside ``folder`` and nothing through a link; links and devices are refused, and so is an
     archive that grows beyond ``limits`` (stated sizes are checked first, real ones while writing). Files already
     there are replaced. Raises ValueError naming the member, before anything is written for a name that leads out.
+
+    >>> import shutil
+    >>> archive = shutil.make_archive("scenes", "zip", "scenes", "annotations")
+    >>> sorted(path.name for path in unpack(archive, "unpacked"))
+    ['instances_train.json', 'instances_val.json']
     """
     path, root = Path(archive), Path(folder)
     bounds = limits or UnpackLimits()

@@ -105,6 +105,11 @@ def score_dota(
         version: the class list; None chooses by the names found.
 
     Raises FileNotFoundError for folders and files that are not there, ValueError with file and line.
+
+    >>> from lucid_data import synthetic
+    >>> truth = synthetic.write_dota("aerial", splits={"val": 1}, size=64)
+    >>> score_dota(truth / "val", {}).numbers["voc07_map_50"]
+    0.0
     """
     truth = _read_truth(_label_folder(Path(labels)), images)
     found = read_task1(results) if isinstance(results, str | Path) else dict(results)
@@ -232,6 +237,11 @@ def read_task1(folder: str | Path) -> dict[str, Task1Detections]:
     """Return the detections of every ``Task1_<class>.txt`` in ``folder``, by class as the file is named.
 
     Raises FileNotFoundError when there is none, ValueError with file and line for a line of another form.
+
+    >>> quad = torch.tensor([[[1.0, 1], [9, 1], [9, 5], [1, 5]]])
+    >>> _ = write_task1("written", {"P0001": (quad, torch.tensor([0.9]), torch.tensor([0]))}, ["plane"])
+    >>> read_task1("written")["plane"].images
+    ('P0001',)
     """
     files = sorted(Path(folder).glob("Task1_*.txt"))
     if not files:
@@ -267,6 +277,10 @@ def write_task1(
 
     ``predictions``: by image name, corners (N, 4, 2), scores (N,), labels (N,). Raises ValueError for a number that is
     not finite.
+
+    >>> quad = torch.tensor([[[1.0, 1], [9, 1], [9, 5], [1, 5]]])
+    >>> write_task1("results", {"P0001": (quad, torch.tensor([0.9]), torch.tensor([0]))}, ["plane"])[0].name
+    'Task1_plane.txt'
     """
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
