@@ -10,7 +10,6 @@ import pytest
 
 from lucid_data import synthetic
 
-
 # a minute's work, so that the signal comes in the middle of it
 SLOW = """
 import time
