@@ -68,3 +68,28 @@ def test_wrong_options_are_one_line_and_nothing_is_written(lucid, last, words, s
     code, _, err = lucid("export", last, "--output", "x.onnx", *words)
     assert (code, err) == (status, f"error: {message}\n")
     assert lucid.files() == []
+
+
+def test_an_exported_file_predicts_what_its_checkpoint_does(lucid, last, scenes):
+    words = ("--format", "torchscript", "--output", "m.torchscript")
+    assert lucid("export", last, *words)[0] == 0
+    found = {}
+    for model in (last, "m.torchscript"):
+        status, out, _ = lucid("predict", model, scenes / "val", "--conf", 0.0, "--max-detections", 3, "--json")
+        assert status == 0
+        found[model] = json.loads(out)
+    for one, other in zip(found[last], found["m.torchscript"], strict=True):
+        assert one["image"] == other["image"]
+        assert len(one["detections"]) == len(other["detections"]) == 3
+        for a, b in zip(one["detections"], other["detections"], strict=True):
+            assert a["label"] == b["label"]
+            assert a["score"] == pytest.approx(b["score"], abs=1e-4)
+            assert a["box"] == pytest.approx(b["box"], abs=0.02)
+
+
+@pytest.mark.parametrize("words", [("--image-size", 96), ("--device", "cuda")])
+def test_what_an_exported_file_cannot_do_is_status_2(lucid, last, scenes, words):
+    assert lucid("export", last, "--format", "torchscript", "--output", "m.torchscript")[0] == 0
+    status, _, err = lucid("predict", "m.torchscript", scenes / "val", *words)
+    assert status == 2
+    assert words[0] in err

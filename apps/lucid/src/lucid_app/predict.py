@@ -17,13 +17,15 @@ from lucid_app.checks import (
 )
 from lucid_app.console import counting, err, out, print_json
 from lucid_data import IMAGE_SUFFIXES, read_image
-from lucid_models import Predictions, Predictor
+from lucid_models import EXPORT_FORMATS, ExportedPredictor, Predictions, Predictor
 from lucid_train import ConfigError, write_json
 from lucid_viz import RenderOptions, burn_predictions, save_image
 
+EXPORT_SUFFIXES = frozenset(row.suffix for row in EXPORT_FORMATS.values())
+
 
 def predict(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit, or a file of lucid export.")],
     sources: Annotated[list[str], typer.Argument(help="Images, folders or globs.")],
     output: Annotated[Path, typer.Option(help="Folder for predictions.json and drawn images.")] = Path(
         "predictions"
@@ -44,6 +46,8 @@ def predict(
         lucid predict runs/detect-n-1/checkpoints/best.ckpt photo.jpg --draw
 
         lucid predict best.ckpt "holiday/*.jpg" --output found --conf 0.4 --json
+
+        lucid predict pets.onnx photos
     """
     if not 0 <= conf <= 1:
         raise ConfigError(f"--conf {conf}: give a number from 0 to 1")
@@ -52,12 +56,9 @@ def predict(
     check_canvas(image_size)
     check_folder_target("--output", output)
     check_file_target("--output", output / "predictions.json")
-    device = choose_device(device)
     files = expand(sources)
     pictures = drawn_paths(files, output) if draw else {}
-    predictor = Predictor(
-        checkpoint, image_size=image_size, device=device, confidence=conf, max_detections=max_detections
-    )
+    predictor = opened(checkpoint, image_size, device, conf, max_detections)
     records: list[dict[str, Any]] = []
     failures: list[str] = []
     with counting("predicting", quiet=as_json) as observe:
@@ -82,6 +83,27 @@ def predict(
             out.print(f"written {output}", soft_wrap=True)
     if failures:
         raise typer.Exit(1)
+
+
+def opened(
+    model: Path, image_size: int | None, device: str, confidence: float, max_detections: int
+) -> Predictor | ExportedPredictor:
+    """Return what predicts with a checkpoint or an exported file, which its suffix tells."""
+    if model.suffix not in EXPORT_SUFFIXES:
+        return Predictor(
+            model,
+            image_size=image_size,
+            device=choose_device(device),
+            confidence=confidence,
+            max_detections=max_detections,
+        )
+    if image_size is not None:
+        raise ConfigError(
+            f"--image-size {image_size}: {model} was exported for one canvas; export it anew for another"
+        )
+    if device not in ("auto", "cpu"):
+        raise ConfigError(f"--device {device}: exported files run on the CPU here; leave the option out")
+    return ExportedPredictor(model, confidence=confidence, max_detections=max_detections)
 
 
 def expand(sources: list[str]) -> list[Path]:

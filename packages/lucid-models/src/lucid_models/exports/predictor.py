@@ -24,8 +24,9 @@ class ExportedPredictor:
 
     ``format`` is told by the file's suffix (.onnx, .torchscript, .pt2, .safetensors) unless given. ``info``
     is the file's `ExportInfo`. Images are computed ``batch_size`` at a time, or as many as the file was
-    exported for. Raises FileNotFoundError when there is no file, ValueError when it is no export of that
-    format, ImportError where what reads the format is not installed.
+    exported for; ``max_detections`` of the rows it was exported with are looked at, all when None. Raises
+    FileNotFoundError when there is no file, ValueError when it is no export of that format or for a number below 1,
+    ImportError where what reads the format is not installed.
 
     >>> ExportedPredictor("model.onnx")("photos")[0].boxes  # doctest: +SKIP
     """
@@ -36,9 +37,12 @@ class ExportedPredictor:
         format: str | None = None,
         confidence: float = 0.25,
         batch_size: int = 8,
+        max_detections: int | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if max_detections is not None and max_detections < 1:
+            raise ValueError(f"max_detections must be at least 1, got {max_detections}")
         place = fspath(path)
         if not Path(place).is_file():
             raise FileNotFoundError(f"no exported file at {place}")
@@ -50,6 +54,7 @@ class ExportedPredictor:
         self.info, self._run = row.read(place)
         self.confidence = confidence
         self.batch_size = self.info.batch or batch_size
+        self.max_detections = max_detections
 
     def __call__(self, images: Any) -> list[Predictions]:
         """Return one `Predictions` per image, in order; ``images`` and errors as `Predictor` has them."""
@@ -76,11 +81,11 @@ class ExportedPredictor:
         keypoints, masks = named.get("keypoints"), named.get("masks")
         for i, letterbox in enumerate(letterboxes):
             yield place_on_image(
-                named["detections"][i],
+                named["detections"][i, : self.max_detections],
                 letterbox,
                 self.info.names,
                 self.confidence,
-                None if keypoints is None else keypoints[i],
+                None if keypoints is None else keypoints[i, : self.max_detections],
                 None if masks is None else partial(_picked, masks[i], letterbox),
             )
 
