@@ -1,4 +1,3 @@
-import colorsys
 import math
 
 import hypothesis.strategies as st
@@ -17,7 +16,6 @@ from lucid_data.transforms.affine import (
     upright_place,
     warp,
 )
-from lucid_data.transforms.color import ColorParams, jitter_color
 from lucid_data.transforms.flip import flip_horizontal, flip_vertical
 from lucid_data.transforms.letterbox import letterbox_image, letterbox_targets, resize
 from lucid_data.transforms.mixup import mixup_image, mixup_targets
@@ -337,49 +335,6 @@ def test_mixup_weights_follow_their_beta_distribution():
     draws = torch.tensor([Stream(seed).beta(32.0) for seed in range(4000)])
     assert abs(float(draws.mean()) - 0.5) < 0.005
     assert abs(float(draws.var()) - 1 / (4 * 65)) < 4e-4
-
-
-# colour
-
-
-def by_colorsys(image, params):
-    out = torch.empty(image.shape, dtype=torch.float64).flatten(1)
-    for i, (r, g, b) in enumerate((image.flatten(1).T.double() / 255).tolist()):
-        h, s, v = colorsys.rgb_to_hsv(r, g, b)
-        changed = ((h + params.hue) % 1, min(1, s * (1 + params.saturation)), min(1, v * (1 + params.value)))
-        out[:, i] = torch.tensor(colorsys.hsv_to_rgb(*changed), dtype=torch.float64) * 255
-    return out.view(image.shape)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        ColorParams(0.01, 0.5, -0.2),
-        ColorParams(-0.015, -0.7, 0.4),
-        ColorParams(0.5, 1.0, 1.0),
-        ColorParams(-0.5, -1.0, -1.0),
-        ColorParams(0.0, 0.0, 0.3),
-    ],
-)
-def test_colours_equal_colorsys_rounded(params):
-    image = noise(40, 40)
-    image[:, :8] = image[:1, :8]  # grey
-    image[1, 8:16] = image[0, 8:16]  # ties
-    image[:, 16] = 0
-    image[:, 17] = 255
-    assert (jitter_color(image, params).double() - by_colorsys(image, params)).abs().max() <= 0.5 + 1e-3
-
-
-def test_colour_strips_do_not_show(monkeypatch):
-    image = noise(33, 50)
-    whole = jitter_color(image, ColorParams(0.01, 0.3, 0.2))
-    monkeypatch.setattr("lucid_data.transforms.color._STRIP", 97)
-    assert torch.equal(jitter_color(image, ColorParams(0.01, 0.3, 0.2)), whole)
-
-
-def test_no_colour_change_returns_the_same_pixels():
-    image = noise(5, 5)
-    assert jitter_color(image, ColorParams()) is image
 
 
 def test_affine_moves_rotated_boxes_with_their_corners():
