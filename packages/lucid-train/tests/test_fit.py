@@ -194,7 +194,7 @@ def test_the_last_epoch_is_validated_whatever_the_interval(small_config):
     ("overrides", "error"),
     [
         ({"run.device": "mps"}, "not available here"),
-        ({"run.devices": 2}, "one device"),
+        ({"run.devices": 4096}, "run.devices = 4096: there is room for"),
         ({"run.precision": "16-mixed"}, "needs an accelerator"),
         ({"model.init": "missing.ckpt"}, r"missing\.ckpt"),
         ({"data.train_split": "holidays"}, "holidays"),

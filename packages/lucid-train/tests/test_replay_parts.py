@@ -240,10 +240,6 @@ def test_a_switch_that_is_off_stays_off_when_the_whole_step_is_to_replay():
             {"replay": {"capture_gradient_norm": True}, "optimizer": {"clip_norm": None}},
             r"capture_gradient_norm .* optimizer\.clip_norm is null",
         ),
-        (
-            {"replay": {"capture_network": True, "backend": "tape"}, "run": {"devices": 2}},
-            r"capture_network records on one device; leave it out, or use --devices 1",
-        ),
     ],
 )
 def test_a_switch_that_cannot_be_had_is_refused_in_one_line_with_the_remedy(sections, message):
@@ -251,6 +247,14 @@ def test_a_switch_that_cannot_be_had_is_refused_in_one_line_with_the_remedy(sect
     with pytest.raises(ConfigError, match=message) as caught:
         replay_plan(FitConfig().updated(**sections | {"run": run}))
     assert "\n" not in str(caught.value)
+
+
+def test_several_processes_are_told_that_every_step_is_native(caplog):
+    several = {"device": "cpu", "devices": 2}
+    with caplog.at_level("WARNING", "lucid"):
+        plan = replay_plan(FitConfig().updated(replay={"mode": "step", "backend": "tape"}, run=several))
+    assert plan.has("capture_network")  # its region counts the calls that it leaves native
+    assert "every step is native" in caplog.text
 
 
 def test_a_region_that_never_replays_is_told_apart_by_its_launches(replayed, monkeypatch):

@@ -14,6 +14,7 @@ from lucid_train import (
     FitConfig,
     FitResult,
     find_run,
+    is_main_process,
     load_config,
     recipes,
 )
@@ -58,7 +59,7 @@ def fit(
         int | None, typer.Option(help="Side of the square canvas, a multiple of 32.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
-    devices: Annotated[int | None, typer.Option(help="How many devices.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Processes that train together, one a device.")] = None,
     precision: Annotated[str | None, typer.Option(help="32, 16-mixed or bf16-mixed.")] = None,
     workers: Annotated[int | None, typer.Option(help="Loader processes; chosen when absent.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and augmentation.")] = None,
@@ -154,8 +155,10 @@ def fit(
     if resume is not None and recipe is None:
         base = str(find_run(output, resume)[0] / "config.yaml")
     config = load_config(base, overrides, settings=dict(split_setting(one) for one in settings or ()))
-    result = run_fit(config, resume=resume, quiet=quiet)
-    report(result, as_json)
+    # under torchrun every process comes here, and one of them speaks
+    result = run_fit(config, resume=resume, quiet=quiet or not is_main_process())
+    if is_main_process():
+        report(result, as_json)
 
 
 fit.__doc__ = HELP
@@ -173,7 +176,7 @@ def run_fit(config: FitConfig, *, resume: str | None = None, quiet: bool = False
         result = train(config, resume=resume, observer=observe)
     if result.transfer and not quiet:
         err.print(result.transfer)
-    for failure in sheets.draw_run(result.run):
+    for failure in sheets.draw_run(result.run) if is_main_process() else ():
         err.print(f"warning: {failure}", style="yellow", soft_wrap=True)
     return result
 

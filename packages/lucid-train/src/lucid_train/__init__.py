@@ -10,6 +10,7 @@ from lucid_train.files import write_json, write_text
 from lucid_train.fingerprint import fingerprint
 from lucid_train.fit import FitResult, fit
 from lucid_train.module import DetectionLitModule
+from lucid_train.processes import is_main_process
 from lucid_train.proof import SPEED_SWITCHES, ProofRow, prove
 from lucid_train.replay import REPLAY_SWITCHES, ReplaySwitch
 from lucid_train.results import ResultCollector
@@ -40,6 +41,7 @@ __all__ = [
     "find_run",
     "fingerprint",
     "fit",
+    "is_main_process",
     "load_config",
     "prove",
     "recipes",

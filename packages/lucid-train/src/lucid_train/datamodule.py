@@ -26,6 +26,7 @@ from lucid_data import (
     train_loader,
 )
 from lucid_train.config import AugmentConfig, FitConfig
+from lucid_train.processes import loader_workers, rank, world_size
 from lucid_train.splits import default_splits, missing_split
 from lucid_train.tasks import task_row
 
@@ -107,14 +108,13 @@ class DetectionDataModule(lightning.LightningDataModule):
     def train_dataloader(self) -> TrainLoader:
         """Return the training loader of this process; its position survives a checkpoint."""
         if self._train_loader is None:
-            trainer = self.trainer
             self._train_loader = train_loader(
                 self.train_pipeline(),
                 self.config.data.batch,
-                workers=self.config.data.workers,
+                workers=loader_workers(self.config.data.workers),
                 seed=self.config.run.seed,
-                rank=trainer.global_rank if trainer else 0,
-                world_size=trainer.world_size if trainer else 1,
+                rank=rank() if world_size() > 1 else 0,
+                world_size=world_size(),
                 epoch_prefetch=self.config.data.epoch_prefetch,
             )
         return self._train_loader
@@ -126,12 +126,25 @@ class DetectionDataModule(lightning.LightningDataModule):
         fused = batch.images.is_cuda and find_spec("triton") is not None  # one kernel, the same bytes
         return replace(batch, images=jitter_batch(batch.images, batch.color, fused=fused), color=None)
 
+    def val_shard(self) -> tuple[int, ...] | None:
+        """Return the positions of the validation images that this process scores; None stands for all of them.
+
+        Every image is one process's. A process for which none is left takes one of another's, so that it has a loop to
+        go through; an image that comes twice counts once.
+        """
+        if world_size() == 1:
+            return None
+        images = len(self.val_catalog)
+        return tuple(range(rank(), images, world_size())) or (rank() % images,)
+
     def val_dataloader(self) -> EvalLoader:
-        """Return the validation loader."""
+        """Return the validation loader of this process."""
+        shard = self.val_shard()
+        catalog = self.val_catalog if shard is None else self.val_catalog.subset(shard)
         return eval_loader(
-            EvalPipeline(self.val_catalog, self.image_size),
+            EvalPipeline(catalog, self.image_size),
             min(self.config.data.batch * 2, task_row(self.config.model.task).eval_batch),
-            workers=self.config.data.workers,
+            workers=loader_workers(self.config.data.workers),
         )
 
 

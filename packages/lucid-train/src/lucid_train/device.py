@@ -2,7 +2,9 @@
 
 import torch
 
+from lucid_data import available_cpus
 from lucid_train.config import ConfigError, FitConfig
+from lucid_train.processes import launched
 
 
 def chosen_device(device: str) -> str:
@@ -24,8 +26,12 @@ def chosen_device(device: str) -> str:
 def check_hardware(config: FitConfig) -> None:
     """Raise ConfigError where device, number of devices or precision cannot be had."""
     device = chosen_device(config.run.device)
-    if config.run.devices > 1:
-        raise ConfigError(f"run.devices = {config.run.devices}: a fit runs on one device; leave it at 1")
+    here = {"cuda": torch.cuda.device_count(), "cpu": available_cpus()}.get(device, 1)
+    if config.run.devices > here and not launched():
+        raise ConfigError(
+            f"run.devices = {config.run.devices}: there is room for {here} here on {device}; ask for fewer, or start "
+            "one process per device with torchrun"
+        )
     if config.run.precision == "16-mixed" and device == "cpu":
         raise ConfigError(
             "run.precision = '16-mixed' needs an accelerator; on the CPU choose bf16-mixed or 32"

@@ -14,9 +14,9 @@ def write_text(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def write_json(path: Path, document: Any) -> None:
+def write_json(path: Path, document: Any, indent: int | None = None) -> None:
     """Write one JSON document whole; NaN is refused (ValueError), and then nothing is written."""
-    write_text(path, json.dumps(document, allow_nan=False) + "\n")
+    write_text(path, json.dumps(document, allow_nan=False, indent=indent) + "\n")
 
 
 def replace_durably(temporary: Path, target: Path) -> None:

@@ -1,16 +1,12 @@
 """SHA-256 digests of nested tensors: the evidence that two runs learned the same bytes."""
 
 import hashlib
-import json
 import struct
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from lucid_train.files import write_text
 
 
 def fingerprint(tree: object) -> str:
@@ -31,12 +27,10 @@ def fingerprint(tree: object) -> str:
     return digest.hexdigest()
 
 
-def write_fingerprint(path: Path, parts: Mapping[str, object]) -> dict[str, str]:
-    """Write one digest per part and one of all parts together as JSON; return what was written."""
+def digests_of(parts: Mapping[str, object]) -> dict[str, str]:
+    """Return one digest per part and, as ``all``, one of them together."""
     digests = {name: fingerprint(part) for name, part in parts.items()}
-    digests["all"] = fingerprint(digests)
-    write_text(path, json.dumps(digests, indent=2) + "\n")
-    return digests
+    return digests | {"all": fingerprint(digests)}
 
 
 def _feed(digest: Any, value: object, where: str) -> None:

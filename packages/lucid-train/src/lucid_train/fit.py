@@ -1,6 +1,7 @@
 """Trains a detector from a configuration: the one function behind ``lucid fit``."""
 
 import logging
+import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy
 
 from lucid_models import load_weights
 from lucid_train.auto import RunLength, resolve
@@ -21,14 +24,17 @@ from lucid_train.callbacks import (
     Observer,
     ProgressiveWeight,
     Replay,
+    SharedBuffers,
     ValidateLast,
 )
 from lucid_train.config import FitConfig
 from lucid_train.datamodule import DetectionDataModule, data_identity, tell_about
 from lucid_train.device import check_hardware
-from lucid_train.files import write_text
-from lucid_train.fingerprint import write_fingerprint
+from lucid_train.files import write_json, write_text
+from lucid_train.fingerprint import digests_of
+from lucid_train.launch import run_processes
 from lucid_train.module import DetectionLitModule
+from lucid_train.processes import from_first, is_main_process, world_size
 from lucid_train.replay import replay_plan
 from lucid_train.run_folder import (
     find_run,
@@ -39,7 +45,7 @@ from lucid_train.run_folder import (
     stored_config,
 )
 from lucid_train.switches import check_switches
-from lucid_train.tasks import task_row
+from lucid_train.tasks import TaskRow, task_row
 
 log = logging.getLogger("lucid")
 
@@ -85,6 +91,12 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
     """
     task_row(config.model.task)
     check_hardware(config)
+    with run_processes(config, resume) as config:
+        return _fit(config, resume, observer if is_main_process() else None)
+
+
+def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> FitResult:
+    """Train in this process, one of those of the run."""
     check_switches(config)
     plan = replay_plan(config)
     data = DetectionDataModule(config)
@@ -94,7 +106,7 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
     tell_about(data.train_catalog)
     folder, checkpoint = None, None
     if resume is not None:
-        folder, checkpoint = find_run(config.run.output, resume)
+        folder, checkpoint = from_first(find_run(config.run.output, resume))
         require_same(stored_config(folder), config)
         if checkpoint is None:
             log.warning("%s has no checkpoint yet: starting from its first step", folder)
@@ -105,16 +117,19 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
     lightning.seed_everything(config.run.seed, workers=False, verbose=False)
     module = build_module(config, data)
     transfer = initialise(module, config) if checkpoint is None else ""
-    if folder is None:
-        folder = new_run_folder(config)
-    # what a run is does not depend on where it lies: a stored configuration names no folder
-    write_text(folder / "config.yaml", config.updated(run={"output": None}).to_yaml())
+    if is_main_process():
+        folder = folder or new_run_folder(config)
+        # what a run is does not depend on where it lies: a stored configuration names no folder
+        write_text(folder / "config.yaml", config.updated(run={"output": None}).to_yaml())
+    folder = from_first(folder)
+    assert folder is not None
     history = History(folder / "metrics.csv")
     steps = config.run.checkpoint_steps
     saver = Checkpoints(folder / "checkpoints", module.row.headline, steps, extra={"data": identity})
     ema = EmaCallback(config.ema.decay or 0.9999, config.ema.tau or 2000.0) if config.ema.enabled else None
     replay = Replay(plan, folder / "replay.json")
     callbacks: list[Callback] = [LoaderEpoch(), ValidateLast(), ProgressiveWeight(), replay]
+    callbacks += [SharedBuffers()] if world_size() > 1 else []
     callbacks += [ema] if ema else []
     callbacks += [history]
     callbacks += [Observe(observer)] if observer else []
@@ -126,12 +141,14 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
                 warnings.filterwarnings("ignore", message=silenced)
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except Exception:
-        if trainer.global_step == 0 and resume is None:
+        if trainer.global_step == 0 and resume is None and is_main_process():
             forget_run(folder)
         raise
     digests = None
     if config.run.fingerprint:
-        digests = write_fingerprint(folder / "fingerprint.json", learned(trainer, module, ema, history))
+        digests = digests_of(learned(trainer, module, ema, history))
+        if is_main_process():
+            write_json(folder / "fingerprint.json", digests, indent=2)
     metrics = {name: float(value) for name, value in (history.rows[-1] if history.rows else {}).items()}
     best = saver.best if saver.best.is_file() else None
     return FitResult(folder, best, saver.last, metrics, digests, transfer, replay.latest)
@@ -145,6 +162,8 @@ _LIGHTNING_HINTS = (
     ".*No loggers.*",
     ".*srun.*",
     ".*isinstance.treespec, LeafSpec.*",
+    ".*on epoch level in distributed setting.*",
+    ".*broadcast_buffers. is deprecated.*",
 )
 
 
@@ -167,6 +186,7 @@ def build_module(config: FitConfig, data: DetectionDataModule) -> DetectionLitMo
     )
     module.image_size = config.data.image_size
     module.validation_catalog = data.val_catalog
+    module.validation_shard = data.val_shard()
     return module
 
 
@@ -185,7 +205,7 @@ def build_trainer(config: FitConfig, callbacks: list[Callback]) -> lightning.Tra
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     return lightning.Trainer(
         accelerator="gpu" if config.run.device == "cuda" else config.run.device,
-        devices=config.run.devices,
+        **placement(task_row(config.model.task)),
         precision=config.run.precision,
         max_epochs=config.run.epochs,
         accumulate_grad_batches=config.optimizer.accumulate,
@@ -200,6 +220,23 @@ def build_trainer(config: FitConfig, callbacks: list[Callback]) -> lightning.Tra
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
+
+
+def placement(row: TaskRow) -> dict[str, Any]:
+    """Return the trainer's arguments that say which processes it belongs to.
+
+    Where a batch's labels decide which parameters get a gradient, every process looks for those that got none.
+    Buffers are averaged after each step instead of sent around before each pass, which would need equally many passes.
+    """
+    if world_size() == 1:
+        return {"devices": 1}
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    strategy = DDPStrategy(
+        cluster_environment=TorchElasticEnvironment(),
+        find_unused_parameters=row.objects_needed,
+        broadcast_buffers=False,
+    )
+    return {"devices": here, "num_nodes": world_size() // here, "strategy": strategy}
 
 
 def learned(

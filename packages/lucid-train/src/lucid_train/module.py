@@ -23,6 +23,7 @@ from lucid_models import (
 )
 from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
+from lucid_train.processes import world_size
 from lucid_train.replay import NetworkRoute
 from lucid_train.results import ResultCollector
 from lucid_train.tasks import task_row
@@ -78,6 +79,7 @@ class DetectionLitModule(lightning.LightningModule):
         self.alpha: float | Tensor = 0.5
         self.image_size: int | None = None
         self.validation_catalog: Catalog | None = None
+        self.validation_shard: Sequence[int] | None = None
         self._collector: ResultCollector | None = None
         self.network_route: NetworkRoute | None = None
         self.clipper: GradientNorm | None = None
@@ -139,12 +141,18 @@ class DetectionLitModule(lightning.LightningModule):
     def log_parts(self, stage: str, parts: dict[str, Tensor], batch_size: int) -> None:
         """Hand the parts of one step to Lightning's loggers and callbacks."""
         self.latest_parts = {name: value.detach() for name, value in parts.items()}
-        self.log_dict(self.latest_parts, on_step=False, on_epoch=True, batch_size=batch_size)
+        self.log_dict(
+            self.latest_parts,
+            on_step=False,
+            on_epoch=True,
+            batch_size=batch_size,
+            sync_dist=world_size() > 1,
+        )
 
     def on_validation_epoch_start(self) -> None:
         """Start collecting results when there is ground truth to score them against."""
         if self.validation_catalog is not None:
-            self._collector = ResultCollector(self.validation_catalog)
+            self._collector = ResultCollector(self.validation_catalog, self.validation_shard)
 
     def on_validation_epoch_end(self) -> None:
         """Score what was collected, over all processes, and log the headline metrics."""

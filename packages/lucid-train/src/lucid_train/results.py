@@ -1,31 +1,39 @@
 """From predictions on the original images to scored results, over all processes of a run."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from lucid_data import Catalog, CocoReport, RotatedReport, score_coco, score_rotated
 from lucid_models import Predictions
+from lucid_train.processes import at_first, from_first
 from lucid_train.tasks import task_row
 
 Rows = list[dict[str, Any]]
 
 
 class ResultCollector:
-    """Collects the predictions of a catalog's images and scores them by the task's protocols."""
+    """Collects the predictions of a catalog's images and scores them by the task's protocols.
 
-    def __init__(self, catalog: Catalog) -> None:
+    Args:
+        catalog: the images of the run.
+        shard: their positions in the catalog, when this process predicts some of them; indices count within these.
+    """
+
+    def __init__(self, catalog: Catalog, shard: Sequence[int] | None = None) -> None:
         self.catalog = catalog
         # results carry the source's own ids, which may be text
-        self._ids: list[Any] = list(catalog.image_ids)
+        ids: list[Any] = list(catalog.image_ids)
+        self._place = {image_id: position for position, image_id in enumerate(ids)}
+        self._ids = ids if shard is None else [ids[position] for position in shard]
         self.scores = task_row(catalog.task).scores
         self.results: Rows = []
         self.images: set[int] = set()
 
     def add(self, predictions: Iterable[Predictions], indices: Iterable[int]) -> None:
-        """Take in one batch: predictions on the original images, and those images' catalog positions.
+        """Take in one batch: predictions on the original images, and those images' positions.
 
         An image that comes twice counts once. Masks are kept as run lengths.
         """
@@ -40,20 +48,28 @@ class ResultCollector:
                     row |= {"rbox": rbox, "label": label}
 
     def score(self) -> dict[str, Any]:
-        """Return the report over the results of all processes; -1 where a number is undefined.
+        """Return the report over the results of all processes, in each of them; -1 where a number is undefined.
 
-        Numbers of the task's second protocol carry its prefix, such as ``segm_map``.
+        Numbers of the task's second protocol carry its prefix, such as ``segm_map``. Rank 0 gathers and scores, the
+        others are told.
         """
-        return {
-            self.scores[kind] + name: value
-            for kind, report in self.reports().items()
-            for name, value in report.to_dict().items()
-        }
+        shards = at_first(self.results)
+        report: dict[str, Any] = {}
+        if shards is not None:
+            found = self._reports(merged(shards, self._place))
+            report = {
+                self.scores[kind] + name: value
+                for kind, one in found.items()
+                for name, value in one.to_dict().items()
+            }
+        return from_first(report)
 
     def reports(self) -> dict[str, CocoReport | RotatedReport]:
-        """Return the scorers' own reports by kind, curves and all, over the results of all processes."""
-        gathered = gather_lists(self.results)
-        return {kind: _SCORERS[kind](self.catalog, gathered) for kind in self.scores}
+        """Return the scorers' own reports by kind, curves and all, over the results of this process."""
+        return self._reports(self.results)
+
+    def _reports(self, rows: Rows) -> dict[str, CocoReport | RotatedReport]:
+        return {kind: _SCORERS[kind](self.catalog, rows) for kind in self.scores}
 
 
 def _coco(kind: str) -> Callable[[Catalog, Rows], CocoReport]:
@@ -82,16 +98,20 @@ _SCORERS: Mapping[str, Callable[[Catalog, Rows], CocoReport | RotatedReport]] = 
 }
 
 
-def gather_lists(rows: Rows) -> Rows:
-    """Return the rows of every process, in rank order; the rows themselves outside distributed runs."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return rows
-    shards: list[Rows] = [[] for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather_object(shards, rows)
+def merged(shards: Sequence[Rows], place: Mapping[Any, int]) -> Rows:
+    """Return the rows of several processes as one process would have them: by image, each image's from one process.
+
+    Example:
+        >>> shards = [[{"image_id": 2}], [{"image_id": 1}, {"image_id": 2}]]
+        >>> merged(shards, {1: 0, 2: 1})
+        [{'image_id': 1}, {'image_id': 2}]
+    """
+    if len(shards) == 1:
+        return shards[0]
     seen: set[Any] = set()
-    merged: Rows = []
+    rows: Rows = []
     for shard in shards:
         fresh = {row["image_id"] for row in shard} - seen
-        merged += [row for row in shard if row["image_id"] in fresh]
+        rows += [row for row in shard if row["image_id"] in fresh]
         seen |= fresh
-    return merged
+    return sorted(rows, key=lambda row: place[row["image_id"]])

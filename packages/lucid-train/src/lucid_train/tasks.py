@@ -17,6 +17,7 @@ class TaskRow:
         logged: columns of the metrics table and the report's numbers they show.
         headline: the column that ranks checkpoints.
         least_score: detections that score less are not decoded for scoring; masks and points cost something.
+        objects_needed: whether some parameters get a gradient from objects alone, and none from a batch without.
     """
 
     image_size: int
@@ -25,6 +26,7 @@ class TaskRow:
     logged: Mapping[str, str]
     headline: str
     least_score: float = 0.0
+    objects_needed: bool = False
 
 
 _BOXES = {"val/mAP": "map", "val/mAP50": "map_50", "val/mAP75": "map_75"}
@@ -39,6 +41,7 @@ TASK_TABLE: Mapping[str, TaskRow] = MappingProxyType(
             _BOXES | {"val/segm_mAP": "segm_map", "val/segm_mAP50": "segm_map_50"},
             "val/segm_mAP",
             least_score=1e-3,
+            objects_needed=True,
         ),
         "pose": TaskRow(
             640,
@@ -46,6 +49,7 @@ TASK_TABLE: Mapping[str, TaskRow] = MappingProxyType(
             {"bbox": "", "keypoints": "oks_"},
             _BOXES | {"val/oks_mAP": "oks_map", "val/oks_mAP50": "oks_map_50"},
             "val/oks_mAP",
+            objects_needed=True,
         ),
         "obb": TaskRow(
             1024,

@@ -1,5 +1,6 @@
 """What happens around the training step, one concern a file."""
 
+from lucid_train.callbacks.buffers import SharedBuffers
 from lucid_train.callbacks.checkpoints import Checkpoints, Interrupted
 from lucid_train.callbacks.ema import EmaCallback
 from lucid_train.callbacks.history import History
@@ -19,5 +20,6 @@ __all__ = [
     "Progress",
     "ProgressiveWeight",
     "Replay",
+    "SharedBuffers",
     "ValidateLast",
 ]

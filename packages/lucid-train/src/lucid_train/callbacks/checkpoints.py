@@ -15,6 +15,9 @@ from lucid_models import checkpoint_header
 from lucid_train.callbacks.ema import EmaCallback
 from lucid_train.files import publish, replace_durably
 from lucid_train.module import DetectionLitModule
+from lucid_train.processes import any_of, is_main_process
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(Exception):
@@ -28,8 +31,9 @@ class Interrupted(Exception):
 class Checkpoints(Callback):
     """Saves after every epoch (validation included), and every ``every_steps`` optimizer steps when asked.
 
-    A stop request ends the run after the optimizer step at hand, with ``last.ckpt`` written. Nothing is ever saved
-    between the micro-batches of one step: their summed gradients are no part of a checkpoint.
+    A stop request ends the run after the optimizer step at hand, with ``last.ckpt`` written; one that reaches any
+    process of a run ends them all after the same step. Nothing is ever saved between the micro-batches of one step:
+    their summed gradients are no part of a checkpoint.
 
     Args:
         folder: where the two files go.
@@ -46,6 +50,7 @@ class Checkpoints(Callback):
         self.best_score: float | None = None
         self._stop = threading.Event()
         self._seen_step = 0
+        self._catching = False
 
     @property
     def last(self) -> Path:
@@ -63,12 +68,12 @@ class Checkpoints(Callback):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {
-            number: signal.signal(number, self._request_stop) for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        previous = {number: signal.signal(number, self._request_stop) for number in _STOPPING}
+        self._catching = True
         try:
             yield
         finally:
+            self._catching = False
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -85,6 +90,10 @@ class Checkpoints(Callback):
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Remember where the run stands."""
         self._seen_step = trainer.global_step
+        if self._catching:
+            # the trainer put a handler around this one that waits, inside a signal, for the other processes
+            for number in _STOPPING:
+                signal.signal(number, self._request_stop)
 
     def on_train_batch_end(
         self,
@@ -99,7 +108,7 @@ class Checkpoints(Callback):
         self._seen_step = trainer.global_step
         if not stepped or batch_idx + 1 >= trainer.num_training_batches:
             return  # validation still belongs to an epoch's last step; the epoch's end saves
-        stop = self._stop.is_set()
+        stop = any_of(self._stop.is_set())
         if stop or (self.every_steps is not None and trainer.global_step % self.every_steps == 0):
             self._save(trainer, improved=False)
         if stop:
@@ -112,7 +121,7 @@ class Checkpoints(Callback):
         if improved and score is not None:
             self.best_score = float(score)
         self._save(trainer, improved)
-        if self._stop.is_set() and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
+        if trainer.current_epoch + 1 < (trainer.max_epochs or 0) and any_of(self._stop.is_set()):
             self._stop_now()
 
     def on_save_checkpoint(
@@ -137,9 +146,12 @@ class Checkpoints(Callback):
         self.best_score = state_dict["best_score"]
 
     def _save(self, trainer: lightning.Trainer, improved: bool) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if is_main_process():
+            self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.last.with_name(self.last.name + ".tmp")
-        trainer.save_checkpoint(temporary)
+        trainer.save_checkpoint(temporary)  # every process takes part, rank 0 writes
+        if not is_main_process():
+            return
         if improved:
             # best first: a crash in between repeats the epoch, and with it this step
             publish(temporary, self.best)

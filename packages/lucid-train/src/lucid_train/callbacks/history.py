@@ -13,14 +13,29 @@ from lightning.pytorch.callbacks import Callback
 
 from lucid_train.files import write_text
 from lucid_train.module import DetectionLitModule
+from lucid_train.processes import gathered, summed, world_size
 
 
 def batch_files(trainer: lightning.Trainer, batch: Any) -> str:
-    """Return ``"; the batch: a.jpg, b.jpg"``, or nothing where the data module does not know the files."""
+    """Return ``"; the batch: a.jpg, b.jpg"``, or nothing where the data module does not know the files.
+
+    The files are those of every process's batch; all of them call this together.
+    """
     catalog = getattr(getattr(trainer, "datamodule", None), "train_catalog", None)
     if catalog is None:
         return ""
-    return "; the batch: " + ", ".join(catalog.file_names[index] for index in batch.indices.tolist())
+    names = gathered([catalog.file_names[index] for index in batch.indices.tolist()])
+    return "; the batch: " + ", ".join(name for some in names for name in some)
+
+
+def over_processes(values: list[float], images: int) -> tuple[list[float], int]:
+    """Return means over the images of every process's batch, and their number; as given for a run of one process."""
+    if world_size() == 1:
+        return values, images
+    *sums, count = summed(
+        torch.tensor([*(value * images for value in values), images], dtype=torch.float64)
+    ).tolist()
+    return [total / count for total in sums], int(count)
 
 
 def table_columns(module: DetectionLitModule) -> tuple[str, ...]:
@@ -34,7 +49,7 @@ class History(Callback):
     """Accumulates step values in float64 and writes ``metrics.csv`` whole after each epoch.
 
     The accumulators are checkpoint state, so a run resumed in the middle of an epoch writes the same rows as one
-    that was never interrupted.
+    that was never interrupted. They are of all processes together, so each process knows of a loss that is not finite.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +71,8 @@ class History(Callback):
         """Add one step's parts, weighted by its images."""
         assert isinstance(pl_module, DetectionLitModule)
         parts = pl_module.latest_parts
-        values = torch.stack([part.double() for part in parts.values()]).tolist()
+        own = torch.stack([part.double() for part in parts.values()]).tolist()
+        values, images = over_processes(own, len(batch.images))
         if not math.isfinite(values[0]):
             rate = float(trainer.optimizers[0].param_groups[0]["lr"])
             raise ValueError(
@@ -64,7 +80,6 @@ class History(Callback):
                 f"of it was saved. Lower optimizer.lr ({rate:g}) or use --precision 32, and resume or start again"
                 f"{batch_files(trainer, batch)}"
             )
-        images = len(batch.images)
         for name, value in zip(parts, values, strict=True):
             self._sums[name] = self._sums.get(name, 0.0) + value * images
         self._images += images

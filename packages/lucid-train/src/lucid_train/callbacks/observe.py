@@ -9,6 +9,7 @@ import lightning
 from lightning.pytorch.callbacks import Callback
 
 from lucid_train.module import DetectionLitModule
+from lucid_train.processes import world_size
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Observe(Callback):
         """Report one training batch."""
         assert isinstance(pl_module, DetectionLitModule)
         now = time.perf_counter()
-        speed = len(batch.images) / max(1e-9, now - self._clock)
+        speed = world_size() * len(batch.images) / max(1e-9, now - self._clock)
         self._clock = now
         self._speed = speed if self._speed is None else 0.9 * self._speed + 0.1 * speed
         self.observer(

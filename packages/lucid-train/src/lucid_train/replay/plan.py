@@ -48,8 +48,6 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
     who = f"replay.{asked[0]}" if asked else f"replay.mode = {settings.mode!r}"
     device = chosen_device(config.run.device)
     recordable = settings.backend == "tape" or device == "cuda"
-    if config.run.devices > 1:
-        raise ConfigError(f"{who} records on one device; leave it out, or use --devices 1")
     if settings.mode == "auto" and not asked and not recordable:
         log.info("replay: there is no CUDA device in this run, so every step is native")
         return ReplayPlan("auto")
@@ -67,6 +65,9 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
         for name in REPLAY_SWITCHES
         if getattr(settings, name) is not False and _problem(name, config) is None
     )
+    if config.run.devices > 1:
+        # the regions count each call; nobody has to find out from them
+        log.warning("%s: several processes train together, so every step is native", who)
     backend: RecorderBackend = TapeBackend() if settings.backend == "tape" else CudaBackend()
     on = asked if settings.mode == "none" else allowed
     return ReplayPlan(settings.mode, on, backend, measured=settings.mode == "auto")
