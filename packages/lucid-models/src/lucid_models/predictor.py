@@ -95,7 +95,7 @@ class Predictor:
         self._decoder = end_to_end if path == "e2e" else with_nms
         self._grid = make_points(self.image_size, self.image_size, source.strides, self.device)
         network = fuse(source, "o2o" if path == "e2e" else "o2m")
-        # the faster exact route on CPUs (benchmarks/predict.py): convolutions need no reordering of their input
+        # the faster exact route on CPUs (lucid bench predict): convolutions need no reordering of their input
         self._network = network.to(self.device).to(memory_format=torch.channels_last)
 
     def __call__(self, images: Any) -> list[Predictions]:

@@ -12,6 +12,7 @@ from lucid_viz.overlay import (
 )
 from lucid_viz.raster import burn_predictions
 from lucid_viz.report import ReportFigure, ReportSection, ReportTable, report
+from lucid_viz.scaling import plot_scaling
 from lucid_viz.scores import plot_confusion, plot_precision_recall, plot_stats
 from lucid_viz.skeletons import COCO_PERSON, skeleton_of
 from lucid_viz.style import PALETTE, RenderOptions, class_color
@@ -33,6 +34,7 @@ __all__ = [
     "plot_confusion",
     "plot_curves",
     "plot_precision_recall",
+    "plot_scaling",
     "plot_stats",
     "predict_and_draw",
     "read_metrics",

@@ -10,7 +10,9 @@ from lucid_app.bench.opening import opening
 from lucid_app.bench.optim import optim
 from lucid_app.bench.predict import predict
 from lucid_app.bench.proof import proof
+from lucid_app.bench.publish import publish
 from lucid_app.bench.replay import replay
+from lucid_app.bench.scaling import scaling
 from lucid_app.bench.step import step
 
 app = typer.Typer(help="Measure, and prove that nothing else changed.", no_args_is_help=True)
@@ -29,5 +31,7 @@ app.command("optim")(optim)
 app.command("geometry")(geometry)
 app.command("eval")(evaluation)
 app.command("open")(opening)
+app.command("scaling")(scaling)
 app.command("replay")(replay)
 app.command("proof")(proof)
+app.command("publish")(publish)

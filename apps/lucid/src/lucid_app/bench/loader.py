@@ -91,10 +91,11 @@ def loader(
         command_line(context),
         machine(device, ("torchvision",)),
         {
-            f"{count} photographs of {source}, {image_size} px, {task}, size n": table,
+            f"A training sample at {image_size} px, {task}, size n": table,
             f"Colour on the device, {image_size} px": colour,
         },
         (
+            f"{count} photographs of {source}",
             "limit: without a cache a sample takes at least one decode on average over an epoch",
             "the shares are a profiler's, to which many small calls look dearer than they are",
             limit,
