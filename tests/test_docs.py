@@ -15,6 +15,7 @@ PAGES = sorted(
     page
     for pattern in (
         "README.md",
+        "docs/**/*.md",
         "packages/*/README.md",
         "packages/*/docs/**/*.md",
         "apps/*/README.md",
