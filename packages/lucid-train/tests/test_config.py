@@ -10,6 +10,17 @@ def test_every_packaged_recipe_loads():
         assert isinstance(load_config(name), FitConfig)
 
 
+def test_there_is_a_recipe_for_each_task_size_and_purpose():
+    for task in ("detect", "segment", "pose", "obb"):
+        assert load_config(task).model.task == task
+    epochs = [load_config(f"long-{size}") for size in "nsmlx"]
+    assert [config.model.size for config in epochs] == list("nsmlx")
+    assert all(config.run.epochs >= 300 for config in epochs)
+    overfit = load_config("overfit", {"model.task": "segment"})
+    assert overfit.data.train_split == overfit.data.val_split == "train"
+    assert load_config("finetune").run.both_heads
+
+
 def test_a_recipe_is_found_with_and_without_its_suffix():
     assert load_config("detect") == load_config("detect.yaml")
 

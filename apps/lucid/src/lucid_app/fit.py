@@ -54,7 +54,9 @@ def fit(
     size: Annotated[str | None, typer.Option(help="Size of the network: n, s, m, l or x.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A packaged recipe, or a YAML file.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    batch: Annotated[
+        str | None, typer.Option(help="Images per step; auto is the most that fit, up to 64.")
+    ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the square canvas, a multiple of 32.")
     ] = None,
@@ -68,6 +70,17 @@ def fit(
     ] = None,
     resume: Annotated[
         str | None, typer.Option(help="'last' or a checkpoint: continue a run exactly.")
+    ] = None,
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(help="Stage that learns nothing: backbone, neck or head; repeat as needed."),
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="End after so many validations without a higher score.")
+    ] = None,
+    logger: Annotated[
+        list[str] | None,
+        typer.Option(help="tensorboard, wandb or mlflow besides metrics.csv; repeat as needed."),
     ] = None,
     init: Annotated[Path | None, typer.Option(help="Checkpoint to start from; what fits is taken.")] = None,
     replay: Annotated[
@@ -129,6 +142,9 @@ def fit(
         "model.task": task,
         "model.size": size,
         "model.init": init,
+        "model.freeze": freeze or None,
+        "run.patience": patience,
+        "run.loggers": logger or None,
         "run.epochs": epochs,
         "run.device": device,
         "run.devices": devices,

@@ -53,7 +53,7 @@ def draw_curves(run: Path, path: Path) -> None:
 def draw_training_batch(data: Callable[[], DetectionDataModule], number: int, path: Path) -> None:
     """Draw one batch of the first epoch with its labels; nothing when the set has fewer batches."""
     pipeline = data().train_pipeline()
-    batch = min(data().config.data.batch, 16)
+    batch = min(data().batch, 16)
     order = epoch_order(len(pipeline), pipeline.seed, 0)[number * batch : (number + 1) * batch]
     samples = [pipeline(0, int(index)) for index in order]
     if samples:

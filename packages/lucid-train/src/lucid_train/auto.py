@@ -58,7 +58,7 @@ def learning_rate(config: FitConfig, length: RunLength) -> float:
     0.02 at most; given weights are tuned at half the rate.
     """
     fraction = min(1.0, max(0.0, math.log10(max(1, length.steps) / 2000)))
-    images_per_step = config.data.batch * config.run.devices * config.optimizer.accumulate
+    images_per_step = (config.data.batch or 16) * config.run.devices * config.optimizer.accumulate
     rate = min(0.02, 0.02 * math.pow(0.5, fraction) * math.sqrt(max(1.0, images_per_step / 16)))
     return round(rate * (1.0 if config.model.init is None else 0.5), 6)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 Task = Literal["detect", "segment", "pose", "obb"]
 Size = Literal["n", "s", "m", "l", "x"]
@@ -35,6 +35,11 @@ class _Section(BaseModel):
 class DataConfig(_Section):
     """Where the images come from and how they are batched.
 
+    ``batch`` null (or ``auto``) is the largest power of two of images, up to 64, that this device holds.
+    ``multi_scale`` 0.5 trains each step on a canvas of half to one and a half times the size, in steps of 32 pixels;
+    the size is a function of seed, epoch and step. ``balance`` t repeats images of classes that are in less than this
+    share of the images, sqrt(t / share) times.
+
     The last four change how fast batches come, not a byte of what is learned: ``device_hsv`` leaves colour to the
     training device, ``epoch_prefetch`` has the workers begin the next epoch while validation runs, and the two caches
     keep training images in shared memory, as decoded or as fitted to the canvas.
@@ -46,12 +51,19 @@ class DataConfig(_Section):
     train_split: str | None = None
     val_split: str | None = None
     image_size: Annotated[int, Field(ge=32, multiple_of=32)] | None = None
-    batch: Annotated[int, Field(ge=1)] = 16
+    multi_scale: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    balance: Annotated[float, Field(gt=0, le=1)] | None = None
+    batch: Annotated[int, Field(ge=1)] | None = 16
     workers: Annotated[int, Field(ge=0)] | None = None
     device_hsv: bool = False
     epoch_prefetch: bool = False
     cache_train_images: bool = False
     cache_prepared_train_images: bool = False
+
+    @field_validator("batch", mode="before")
+    @classmethod
+    def _auto(cls, value: object) -> object:
+        return None if value == "auto" else value
 
 
 class AugmentConfig(_Section):
@@ -72,11 +84,15 @@ class AugmentConfig(_Section):
 
 
 class ModelConfig(_Section):
-    """Which detector, and the weights it starts from."""
+    """Which detector, the weights it starts from, and the stages that keep them.
+
+    ``freeze`` names stages (``backbone``, ``neck``, ``head``) that learn nothing, statistics included.
+    """
 
     task: Task = "detect"
     size: Size = "n"
     init: Path | None = None
+    freeze: tuple[Literal["backbone", "neck", "head"], ...] = ()
 
 
 class OptimizerConfig(_Section):
@@ -143,7 +159,12 @@ class EmaConfig(_Section):
 
 
 class RunConfig(_Section):
-    """Length, place, hardware and bookkeeping of the run."""
+    """Length, place, hardware and bookkeeping of the run.
+
+    ``patience`` ends the run after this many validations without a higher headline metric. ``loggers`` names those
+    besides ``metrics.csv``: ``tensorboard``, ``wandb``, ``mlflow``. ``both_heads`` scores the one-to-many branch with
+    suppression too, in columns ``val/nms_…``.
+    """
 
     output: Path | None = None
     epochs: Annotated[int, Field(ge=1)] = 50
@@ -152,6 +173,9 @@ class RunConfig(_Section):
     devices: Annotated[int, Field(ge=1)] = 1
     precision: Precision = "32"
     validate_every: Annotated[int, Field(ge=1)] = 1
+    both_heads: bool = False
+    patience: Annotated[int, Field(ge=1)] | None = None
+    loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     checkpoint_steps: Annotated[int, Field(ge=1)] | None = None
     fingerprint: bool = False
 

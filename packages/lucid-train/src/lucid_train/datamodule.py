@@ -25,6 +25,7 @@ from lucid_data import (
     policy_for,
     train_loader,
 )
+from lucid_train.balance import balanced
 from lucid_train.config import AugmentConfig, FitConfig
 from lucid_train.processes import loader_workers, rank, world_size
 from lucid_train.splits import default_splits, missing_split
@@ -52,6 +53,8 @@ class DetectionDataModule(lightning.LightningDataModule):
         train_split, val_split = choose_splits(config)
         self.train_catalog = self._open(train_split)
         self.val_catalog = self._open(val_split, like=self.train_catalog)
+        if config.data.balance is not None:
+            self.train_catalog = balanced(self.train_catalog, config.data.balance, config.run.seed)
         points = (self.train_catalog.num_keypoints, self.val_catalog.num_keypoints)
         if points[0] != points[1]:
             raise ValueError(
@@ -76,6 +79,13 @@ class DetectionDataModule(lightning.LightningDataModule):
     def image_size(self) -> int:
         """Canvas side in pixels."""
         return self.config.data.image_size or task_row(self.config.model.task).image_size
+
+    @property
+    def batch(self) -> int:
+        """Images per step and process."""
+        if self.config.data.batch is None:
+            raise ValueError("data.batch must be chosen before there are loaders")
+        return self.config.data.batch
 
     def use(self, config: FitConfig) -> None:
         """Adopt a configuration whose open values have been chosen; the catalogs stay."""
@@ -110,7 +120,7 @@ class DetectionDataModule(lightning.LightningDataModule):
         if self._train_loader is None:
             self._train_loader = train_loader(
                 self.train_pipeline(),
-                self.config.data.batch,
+                self.batch,
                 workers=loader_workers(self.config.data.workers),
                 seed=self.config.run.seed,
                 rank=rank() if world_size() > 1 else 0,
@@ -143,7 +153,7 @@ class DetectionDataModule(lightning.LightningDataModule):
         catalog = self.val_catalog if shard is None else self.val_catalog.subset(shard)
         return eval_loader(
             EvalPipeline(catalog, self.image_size),
-            min(self.config.data.batch * 2, task_row(self.config.model.task).eval_batch),
+            min(self.batch * 2, task_row(self.config.model.task).eval_batch),
             workers=loader_workers(self.config.data.workers),
         )
 

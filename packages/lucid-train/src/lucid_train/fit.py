@@ -11,12 +11,15 @@ import lightning
 import torch
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
 from lucid_models import load_weights
 from lucid_train.auto import RunLength, resolve
+from lucid_train.batch_size import is_out_of_memory, measured_batch
 from lucid_train.callbacks import (
     Checkpoints,
+    EarlyStop,
     EmaCallback,
     History,
     LoaderEpoch,
@@ -33,6 +36,7 @@ from lucid_train.device import check_hardware
 from lucid_train.files import write_json, write_text
 from lucid_train.fingerprint import digests_of
 from lucid_train.launch import run_processes
+from lucid_train.loggers import build_loggers
 from lucid_train.module import DetectionLitModule
 from lucid_train.processes import from_first, is_main_process, world_size
 from lucid_train.replay import replay_plan
@@ -100,6 +104,9 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
     check_switches(config)
     plan = replay_plan(config)
     data = DetectionDataModule(config)
+    if config.data.batch is None:
+        config = config.updated(data={"batch": from_first(chosen_batch(config, data))})
+        log.info("data.batch: %d", config.data.batch)
     config = resolve(config, run_length(config, len(data.train_catalog)))
     data.use(config)
     identity = data_identity(data.train_catalog)
@@ -131,18 +138,22 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
     callbacks: list[Callback] = [LoaderEpoch(), ValidateLast(), ProgressiveWeight(), replay]
     callbacks += [SharedBuffers()] if world_size() > 1 else []
     callbacks += [ema] if ema else []
+    if config.run.patience is not None:
+        callbacks += [EarlyStop(module.row.headline, config.run.patience)]
     callbacks += [history]
     callbacks += [Observe(observer)] if observer else []
     callbacks += [saver]
-    trainer = build_trainer(config, callbacks)
+    trainer = build_trainer(config, callbacks, build_loggers(config, folder) if is_main_process() else [])
     try:
         with warnings.catch_warnings(), saver.catching_signals():
             for silenced in _LIGHTNING_HINTS:
                 warnings.filterwarnings("ignore", message=silenced)
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    except Exception:
+    except Exception as error:
         if trainer.global_step == 0 and resume is None and is_main_process():
             forget_run(folder)
+        if is_out_of_memory(error):
+            raise out_of_memory(config, data) from error
         raise
     digests = None
     if config.run.fingerprint:
@@ -169,7 +180,7 @@ _LIGHTNING_HINTS = (
 
 def run_length(config: FitConfig, images: int) -> RunLength:
     """Return the counts that the automatic choices look at."""
-    per_step = config.data.batch * config.run.devices * config.optimizer.accumulate
+    per_step = (config.data.batch or 1) * config.run.devices * config.optimizer.accumulate
     return RunLength(images, max(1, -(-images // per_step)), config.run.epochs)
 
 
@@ -187,18 +198,46 @@ def build_module(config: FitConfig, data: DetectionDataModule) -> DetectionLitMo
     module.image_size = config.data.image_size
     module.validation_catalog = data.val_catalog
     module.validation_shard = data.val_shard()
+    module.both_heads = config.run.both_heads
+    module.multi_scale, module.multi_scale_seed = config.data.multi_scale, config.run.seed
+    if config.model.freeze:
+        module.freeze_stages(config.model.freeze)
     return module
+
+
+def chosen_batch(config: FitConfig, data: DetectionDataModule) -> int:
+    """Return the batch that this device holds, by trial steps."""
+    length = RunLength(len(data.train_catalog), 1, config.run.epochs)
+    return measured_batch(config, data, lambda: build_module(resolve(config, length), data))
+
+
+def out_of_memory(config: FitConfig, data: DetectionDataModule) -> MemoryError:
+    """Return the error of a run whose step did not fit, with the batch that fits, where trial steps can tell."""
+    head = f"out of memory at {config.data.batch} images a step"
+    try:
+        fits = chosen_batch(config, data)
+    except (RuntimeError, MemoryError):
+        return MemoryError(f"{head}, and two do not fit either; use a smaller --image-size or --size")
+    more = max(1, -(-(config.data.batch or 1) // fits))
+    keep = f" (with --set optimizer.accumulate={more * config.optimizer.accumulate} a step stays as large)"
+    return MemoryError(f"{head}; --batch {fits} fits{keep if more > 1 else ''}")
 
 
 def initialise(module: DetectionLitModule, config: FitConfig) -> str:
     """Load the weights that ``model.init`` names, where they fit; return the table of what happened."""
     if config.model.init is None:
+        if config.model.freeze:
+            log.warning(
+                "model.freeze keeps the random weights that a run begins with; name others with --init"
+            )
         return ""
     return str(load_weights(module.detector, config.model.init))
 
 
-def build_trainer(config: FitConfig, callbacks: list[Callback]) -> lightning.Trainer:
-    """Return the Lightning trainer of a run; checkpoints, logs and progress are the callbacks' business."""
+def build_trainer(
+    config: FitConfig, callbacks: list[Callback], loggers: list[Logger] | None = None
+) -> lightning.Trainer:
+    """Return the Lightning trainer of a run; checkpoints, the table and progress are the callbacks' business."""
     # every tensor here is written before it is read
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (no stub has it)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -213,7 +252,7 @@ def build_trainer(config: FitConfig, callbacks: list[Callback]) -> lightning.Tra
         check_val_every_n_epoch=config.run.validate_every,
         deterministic=True if config.run.device != "mps" else "warn",
         callbacks=callbacks,
-        logger=False,
+        logger=loggers or False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

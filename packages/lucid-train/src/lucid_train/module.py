@@ -1,8 +1,8 @@
 """The Lightning module: one detector, its objective, its optimizer and its validation."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import lightning
 import torch
@@ -14,15 +14,20 @@ from lucid_data import Batch, Catalog
 from lucid_geometry import Letterbox
 from lucid_models import (
     BranchOutput,
+    HeadOutput,
     LossSettings,
     PaddedTargets,
+    Predictions,
     build_detector,
     build_loss,
     decode_each,
+    end_to_end,
     make_points,
+    with_nms,
 )
 from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
+from lucid_train.multiscale import resized, step_size
 from lucid_train.processes import world_size
 from lucid_train.replay import NetworkRoute
 from lucid_train.results import ResultCollector
@@ -80,7 +85,11 @@ class DetectionLitModule(lightning.LightningModule):
         self.image_size: int | None = None
         self.validation_catalog: Catalog | None = None
         self.validation_shard: Sequence[int] | None = None
+        self.both_heads = False
         self._collector: ResultCollector | None = None
+        self._suppressed: ResultCollector | None = None
+        self.frozen: tuple[str, ...] = ()
+        self.multi_scale, self.multi_scale_seed = 0.0, 0
         self.network_route: NetworkRoute | None = None
         self.clipper: GradientNorm | None = None
         self.optimizer_captures: dict[str, Any] = {}
@@ -88,6 +97,20 @@ class DetectionLitModule(lightning.LightningModule):
     def __getstate__(self) -> dict[str, Any]:
         lent: dict[str, Any] = {"network_route": None, "clipper": None, "optimizer_captures": {}}
         return {**super().__getstate__(), **lent}
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the training mode; frozen stages keep their statistics."""
+        super().train(mode)
+        for stage in self.frozen:
+            getattr(self.detector, stage).eval()
+        return self
+
+    def freeze_stages(self, stages: Sequence[str]) -> None:
+        """Keep ``backbone``, ``neck`` or ``head`` as they are: no gradients, no statistics."""
+        self.frozen = tuple(stages)
+        for stage in stages:
+            getattr(self.detector, stage).requires_grad_(False)
+        self.train(self.training)
 
     def setup(self, stage: str) -> None:
         """Lay convolution weights out channels-last where that is faster (CPU and CUDA)."""
@@ -102,13 +125,22 @@ class DetectionLitModule(lightning.LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Return the objective of one batch (0-d, float32) and log its parts."""
+        if self.multi_scale:
+            seed, epoch = self.multi_scale_seed, self.trainer.current_epoch
+            size = step_size(batch.images.shape[-1], self.multi_scale, seed, epoch, batch_index)
+            batch = resized(batch, size)
         return self._shared_step(batch, "train")
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Log the objective of one batch and collect its end-to-end detections."""
         self._shared_step(batch, "val")
 
-    def _shared_step(self, batch: Batch, stage: str) -> Tensor:
+    def objective(self, batch: Batch) -> Any:
+        """Return the losses of one batch as they are, nothing logged."""
+        return self._forward(batch, "train")[1]
+
+    def _forward(self, batch: Batch, stage: str) -> tuple[HeadOutput, Any, tuple[Tensor, Tensor]]:
+        """Return the network's output, its losses, and points with strides."""
         images = self.prepare_images(batch.images)
         height, width = images.shape[-2:]
         points, strides = make_points(height, width, self.detector.strides, device=images.device)
@@ -116,27 +148,44 @@ class DetectionLitModule(lightning.LightningModule):
             output = self.network_route(images, batch.labels.shape[1])
         else:
             output = self.detector(images)
-        result = self.criterion(output, points, strides, padded_targets(batch), self.alpha)
+        return (
+            output,
+            self.criterion(output, points, strides, padded_targets(batch), self.alpha),
+            (points, strides),
+        )
+
+    def _shared_step(self, batch: Batch, stage: str) -> Tensor:
+        output, result, grid = self._forward(batch, stage)
         parts = {f"{stage}/{name}": value for name, value in result.terms().items()}
         self.log_parts(stage, parts, len(batch.images))
         if stage == "val" and self._collector is not None:
-            self._collect(output.o2o, points, strides, batch, (height, width))
+            height, width = batch.images.shape[-2:]
+            self._collector.add(*self._found(output.o2o, *grid, batch, (height, width), end_to_end))
+            if self._suppressed is not None:
+                self._suppressed.add(*self._found(output.o2m, *grid, batch, (height, width), with_nms))
         total: Tensor = result.total
         return total
 
-    def _collect(
-        self, output: BranchOutput, points: Tensor, strides: Tensor, batch: Batch, canvas: tuple[int, int]
-    ) -> None:
-        assert self._collector is not None
+    def _found(
+        self,
+        output: BranchOutput,
+        points: Tensor,
+        strides: Tensor,
+        batch: Batch,
+        canvas: tuple[int, int],
+        decoder: Callable[..., Any],
+    ) -> tuple[list[Predictions], list[int]]:
+        """Return the predictions of one branch on the original images, and those images' positions."""
         found = decode_each(
             output,
             points,
             strides,
             [Letterbox(height, width, *canvas) for height, width in batch.sizes.tolist()],
             self.detector.names,
+            decoder=decoder,
             confidence=self.row.least_score,
         )
-        self._collector.add(found, batch.indices.tolist())
+        return list(found), batch.indices.tolist()
 
     def log_parts(self, stage: str, parts: dict[str, Tensor], batch_size: int) -> None:
         """Hand the parts of one step to Lightning's loggers and callbacks."""
@@ -153,16 +202,28 @@ class DetectionLitModule(lightning.LightningModule):
         """Start collecting results when there is ground truth to score them against."""
         if self.validation_catalog is not None:
             self._collector = ResultCollector(self.validation_catalog, self.validation_shard)
+            if self.both_heads:
+                self._suppressed = ResultCollector(self.validation_catalog, self.validation_shard)
 
     def on_validation_epoch_end(self) -> None:
         """Score what was collected, over all processes, and log the headline metrics."""
         if self._collector is None:
             return
-        report = self._collector.score()
-        self._collector = None
-        self.log_dict(
-            {column: report[name] for column, name in self.row.logged.items()}, rank_zero_only=False
-        )
+        scores = self.scores_of(self._collector, "val/")
+        if self._suppressed is not None:
+            scores |= self.scores_of(self._suppressed, "val/nms_")
+        self._collector = self._suppressed = None
+        self.log_dict(scores, rank_zero_only=False)
+
+    def scores_of(self, collector: ResultCollector, prefix: str) -> dict[str, float]:
+        """Return the headline numbers of what was collected, over all processes, by column."""
+        report = collector.score()
+        return {column.replace("val/", prefix): report[name] for column, name in self.row.logged.items()}
+
+    def score_columns(self) -> tuple[str, ...]:
+        """Return the columns of a validation's scores."""
+        prefixes = ("val/", "val/nms_") if self.both_heads else ("val/",)
+        return tuple(column.replace("val/", prefix) for prefix in prefixes for column in self.row.logged)
 
     def configure_gradient_clipping(
         self,

@@ -21,6 +21,7 @@ _FREE = {
     ("run", "output"),
     ("run", "checkpoint_steps"),
     ("run", "fingerprint"),
+    ("run", "loggers"),
     *(("replay", key) for key in ReplayConfig.model_fields),
 }
 

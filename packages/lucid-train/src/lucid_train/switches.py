@@ -2,11 +2,15 @@
 
 from lucid_train.config import ConfigError, FitConfig
 from lucid_train.device import chosen_device
+from lucid_train.loggers import check_loggers
 
 
 def check_switches(config: FitConfig) -> None:
     """Raise ConfigError, naming switch and remedy, for one that cannot be had or does not go with another."""
     data = config.data
+    check_loggers(config)
+    if set(config.model.freeze) == {"backbone", "neck", "head"}:
+        raise ConfigError("model.freeze names every stage, which leaves nothing to learn; leave one out")
     if data.cache_train_images and data.cache_prepared_train_images:
         raise ConfigError(
             "data.cache_prepared_train_images already holds every training image; leave data.cache_train_images out"

@@ -59,7 +59,7 @@ def fit(
         "baseline": read_config(baseline, data, settings),
         "candidate": read_config(candidate, data, settings),
     }
-    batch = screen_batch or 4 * configs["baseline"].data.batch
+    batch = screen_batch or 4 * (configs["baseline"].data.batch or 16)
     plan = Plan({"baseline": str(baseline), "candidate": str(candidate)}, configs, batch)
     output.mkdir(parents=True, exist_ok=True)
     found, screen = measure_pairs(plan, pairs, output, lambda line: None if quiet else err.print(line))

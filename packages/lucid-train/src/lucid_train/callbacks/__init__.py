@@ -2,6 +2,7 @@
 
 from lucid_train.callbacks.buffers import SharedBuffers
 from lucid_train.callbacks.checkpoints import Checkpoints, Interrupted
+from lucid_train.callbacks.early_stop import EarlyStop
 from lucid_train.callbacks.ema import EmaCallback
 from lucid_train.callbacks.history import History
 from lucid_train.callbacks.loader import LoaderEpoch, ValidateLast
@@ -11,6 +12,7 @@ from lucid_train.callbacks.replay import Replay
 
 __all__ = [
     "Checkpoints",
+    "EarlyStop",
     "EmaCallback",
     "History",
     "Interrupted",

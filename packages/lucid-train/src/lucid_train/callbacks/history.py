@@ -42,7 +42,7 @@ def table_columns(module: DetectionLitModule) -> tuple[str, ...]:
     """Return the columns of a module's ``metrics.csv``: they depend on its task alone."""
     parts = [name.partition("/")[2] for name in module.latest_parts]
     train, val = ([f"{stage}/{part}" for part in parts] for stage in ("train", "val"))
-    return ("epoch", "step", "lr", "alpha", *train, *val, *module.row.logged)
+    return ("epoch", "step", "lr", "alpha", *train, *val, *module.score_columns())
 
 
 class History(Callback):

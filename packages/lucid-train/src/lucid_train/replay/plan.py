@@ -81,6 +81,11 @@ def _problem(name: str, config: FitConfig) -> str | None:
     if config.run.precision not in switch.precisions:
         wanted = " or ".join(switch.precisions)
         return f"keeps the native bytes in {wanted} only; use --precision {switch.precisions[0]}, or leave it out"
+    recorded = ("capture_network", "capture_segment_heads")
+    if config.model.freeze and name in recorded:
+        return "records the backward pass of every stage, and model.freeze leaves some out; leave one of them out"
+    if config.data.multi_scale and name in (*recorded, "capture_loss"):
+        return "records one canvas, and data.multi_scale has several; leave one of them out"
     if name == "capture_gradient_norm" and config.optimizer.clip_norm is None:
         return (
             "replays the norm for clipping, and optimizer.clip_norm is null; set it, or leave the switch out"
