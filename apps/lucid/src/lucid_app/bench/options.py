@@ -1,13 +1,12 @@
 """The options that measurements share."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 
-from lucid_app.bench.record import check_result
+from lucid_app.bench.record import check_result, usable_cores
 from lucid_app.checks import check_at_least, check_file_target, choose_device
 from lucid_train import ConfigError
 
@@ -36,6 +35,5 @@ def prepare(device: str, threads: int | None, output: Path | None, rounds: int =
     chosen = choose_device(device)
     if chosen == "mps":
         raise ConfigError(f"--device {device}: measurements run on cpu and cuda")
-    affinity = getattr(os, "sched_getaffinity", None)
-    torch.set_num_threads(threads or (len(affinity(0)) if affinity else os.cpu_count() or 1))
+    torch.set_num_threads(threads or usable_cores())
     return chosen

@@ -1,0 +1,121 @@
+import json
+
+import pytest
+
+from lucid_app.bench.limits import compute_limit, memory_limit
+from lucid_app.bench.publish import filled
+from lucid_app.bench.record import Record, read_record, save
+from lucid_app.bench.turns import times
+
+COMMANDS = {
+    "step": ["--threads", "1"],
+    "loader": [],
+    "predict": ["--threads", "1"],
+    "optim": ["--threads", "1"],
+    "geometry": ["--threads", "1"],
+    "eval": [],
+    "open": [],
+    "replay": ["--device", "cpu", "--threads", "1"],
+    "scaling": ["--threads", "1"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_measurement_leaves_tables_machine_and_the_line_that_repeats_it(lucid, command):
+    status, out, said = lucid("bench", command, *COMMANDS[command], "--quick", "--json", "--output", "r.json")
+    assert status == 0, said
+    document = json.loads(out)
+    assert document == json.loads((lucid.folder / "r.json").read_text())
+    assert document["command"] == " ".join(["lucid", "bench", command, *COMMANDS[command], "--quick"])
+    assert document["tables"]
+    for rows in document["tables"].values():
+        assert len({tuple(row) for row in rows}) == 1
+    page = (lucid.folder / "r.md").read_text()
+    assert all(title in page for title in document["tables"])
+
+
+def test_scoring_by_every_engine_gives_the_numbers_of_the_reference(lucid):
+    _, out, _ = lucid("bench", "eval", "--quick", "--json")
+    (rows,) = json.loads(out)["tables"].values()
+    assert {row["AP"] for row in rows} == {rows[0]["AP"]}
+    assert 0 < rows[0]["AP"] < 1
+
+
+def test_competitors_take_turns():
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in "ab"}
+    found = times(calls, 3, warm=1)
+    assert "".join(order) == "ab" + "ab" + "ba" + "ab"
+    assert [len(ms) for ms in found.values()] == [3, 3]
+
+
+def test_limits_are_the_quotient_of_work_and_rate():
+    # 3 GFLOP at 60 GFLOP/s are 50 ms; 10 MB at 2 GB/s are 5 ms
+    assert "at least 50.0 ms; measured 200.0 ms, 25 %" in compute_limit("x", 3 * 10**9, 60e9, 200.0)
+    assert "at least 5.00 ms; measured 10.00 ms, 50 %" in memory_limit("x", 10**7, 2e9, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["step", "--task", "paint"], "--task paint: choose detect, segment, pose, obb"),
+        (["step", "--image-size", "100"], "--image-size 100: give a positive multiple of 32"),
+        (["predict", "--batch", "0"], "--batch 0: give 1 or more"),
+        (["optim", "--only", "VGG"], "--only VGG: no such model"),
+        (["geometry", "--output", "table.txt"], "--output table.txt: give a file name that ends in .json"),
+        (["eval", "--rounds", "0"], "--rounds 0: give 1 or more"),
+    ],
+)
+def test_a_wrong_option_is_one_line_before_any_work(lucid, words, why):
+    status, out, said = lucid("bench", *words)
+    assert status == 2
+    assert said.startswith(f"error: {why}")
+    assert out == ""
+    assert lucid.files() == []
+
+
+@pytest.fixture
+def results(tmp_path):
+    record = Record(
+        "eval", "lucid bench eval", {"processor": "P"}, {"Times": [{"route": "a", "ms": 1.5}]}, ("so",)
+    )
+    save(record, tmp_path / "results" / "eval-cpu.json")
+    return tmp_path
+
+
+def block(part, file="results/eval-cpu.json"):
+    return f"before\n<!-- result: {file} | {part} -->\n<!-- end result -->\nafter\n"
+
+
+def test_a_record_is_read_as_it_was_written(results):
+    assert read_record(results / "results" / "eval-cpu.json").tables == {"Times": [{"route": "a", "ms": 1.5}]}
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"), [("Times", "| a | 1.5 |"), ("machine", "processor P"), ("notes", "- so")]
+)
+def test_a_block_is_filled_from_its_result_file(results, part, shown):
+    text = filled(block(part), results, results / "page.md")
+    assert shown in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert filled(text, results, results / "page.md") == text
+
+
+def test_a_pattern_shows_every_file(results):
+    text = filled(block("all", "results/*.json"), results, results / "page.md")
+    assert "### `results/eval-cpu.json`" in text
+    assert "#### Times" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (block("Sizes"), "no table 'Sizes'; it has Times"),
+        (block("Times", "results/gone.json"), "names no result file"),
+        (block("Times").replace("<!-- end result -->", ""), "not closed"),
+    ],
+)
+def test_a_block_that_cannot_be_filled_is_refused(results, text, why):
+    with pytest.raises((ValueError, OSError), match=why):
+        filled(text, results, results / "page.md")
