@@ -169,5 +169,5 @@ def test_a_fit_that_fails_in_its_process_says_which_and_why(lucid, scenes):
     words = ["--baseline", "b.yaml", "--candidate", "a.yaml", "--data", scenes, "--pairs", 1, "--quiet"]
     status, _, said = lucid("bench", "fit", *words)
     assert status == 2
-    assert said.startswith("error: baseline (b.yaml): data.epoch_prefetch needs worker processes")
+    assert said.startswith("error: baseline (b.yaml): data.epoch_prefetch has worker processes")
     assert not any(name.startswith("bench-fit/work-") for name in lucid.files())
