@@ -4,8 +4,9 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -17,6 +18,9 @@ from rich.progress import (
 )
 
 from lucid_train import Progress as FitProgress
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+"""The option of commands that show how far they are."""
 
 # names of classes and files are printed as they are: neither markup nor :emoji: codes are looked for
 out = Console(highlight=False, markup=False, emoji=False)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lucid_app.checks import check_folder_target, choose_device
-from lucid_app.console import counting, err, out, print_json
+from lucid_app.console import Quiet, counting, err, out, print_json
 from lucid_app.fit import run_fit, split_setting
 from lucid_data import synthetic
 from lucid_train import ConfigError, evaluate, load_config
@@ -16,6 +16,7 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for the scenes and the run.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Seed of scenes, weights and order.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Quiet = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="section.key=value; repeat as needed.")
     ] = None,
@@ -36,8 +37,8 @@ def demo(
     check_folder_target("--output", output)
     err.print(f"drawing scenes into {scenes}", soft_wrap=True)
     synthetic.write_coco(scenes, splits={"train": 480, "val": 96}, size=128, seed=seed)
-    result = run_fit(config, quiet=as_json)
-    with counting("scoring", quiet=as_json) as observe:
+    result = run_fit(config, quiet=quiet or as_json)
+    with counting("scoring", quiet=quiet or as_json) as observe:
         report = evaluate(result.last_checkpoint, scenes, split="val", path="e2e", observer=observe)
     numbers = report["report"]["e2e"]
     if as_json:

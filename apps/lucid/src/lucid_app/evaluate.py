@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from lucid_app.checks import check_at_least, check_canvas, check_file_target, choose_device
-from lucid_app.console import counting, out, print_json
+from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_train import ConfigError, task_row, write_json
 from lucid_train import evaluate as score
@@ -32,6 +32,7 @@ def evaluate(
         Path | None, typer.Option(help="Write the scored COCO results to this file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Score a checkpoint's averaged weights with the COCO protocol.
 
@@ -54,7 +55,7 @@ def evaluate(
         second = f"{save_predictions.stem}-nms{save_predictions.suffix}"
         check_file_target("--save-predictions", save_predictions.with_name(second))
     device = choose_device(device)
-    with counting("scoring", quiet=as_json) as observe:
+    with counting("scoring", quiet=quiet or as_json) as observe:
         report = score(
             checkpoint,
             data,

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.metadata import version
 from types import FrameType
 from typing import Annotated
@@ -118,6 +119,13 @@ def one_line(error: BaseException) -> str:
     """
     if hasattr(error, "format_message"):
         text = str(error.format_message())
+        if near := getattr(
+            error, "possibilities", None
+        ):  # of an unknown option; the nearest one says it best
+            wrong = str(getattr(error, "option_name", ""))
+            text = (
+                f"No such option {wrong}. Did you mean {get_close_matches(wrong, near, n=1, cutoff=0.0)[0]}?"
+            )
     elif isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
     else:

@@ -15,7 +15,7 @@ from lucid_app.checks import (
     check_folder_target,
     choose_device,
 )
-from lucid_app.console import counting, err, out, print_json
+from lucid_app.console import Quiet, counting, err, out, print_json
 from lucid_data import IMAGE_SUFFIXES, read_image
 from lucid_models import EXPORT_FORMATS, ExportedPredictor, Predictions, Predictor
 from lucid_train import ConfigError, write_json
@@ -39,6 +39,7 @@ def predict(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     batch: Annotated[int, typer.Option(help="Images per step.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Find objects in images, folders and globs; photos are turned as their EXIF tag says.
 
@@ -61,7 +62,7 @@ def predict(
     predictor = opened(checkpoint, image_size, device, conf, max_detections)
     records: list[dict[str, Any]] = []
     failures: list[str] = []
-    with counting("predicting", quiet=as_json) as observe:
+    with counting("predicting", quiet=quiet or as_json) as observe:
         for paths, images in readable(files, batch, failures):
             for path, image, found in zip(paths, images, predictor(images), strict=True):
                 records.append(record(path, found))

@@ -1,5 +1,6 @@
 """``lucid report``: a run as one HTML file."""
 
+import json
 import math
 import platform
 import time
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lucid_app.checks import check_at_least, check_file_target, choose_device
-from lucid_app.console import counting, out
+from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.judged import Judged, judge
 from lucid_data import CocoReport, confusion_matrix, error_split
 from lucid_train import DetectionDataModule, find_run, stored_config, task_row, write_text
@@ -42,6 +43,8 @@ def report(
     data: Annotated[
         Path | None, typer.Option(help="Where the data lie now; as in the run when absent.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the file and the scores as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a run as one HTML file: settings, curves, scores, confusions, errors, best and worst images.
 
@@ -64,7 +67,7 @@ def report(
     catalog = DetectionDataModule(config).val_catalog
     if limit:
         catalog = catalog.subset(range(min(limit, len(catalog))))
-    with counting("judging") as observe:
+    with counting("judging", quiet=quiet or as_json) as observe:
         judged = judge(checkpoint, catalog, device, observe)
     sections = [
         _scores(judged),
@@ -72,13 +75,18 @@ def report(
         *_quality(judged),
         *_images(judged),
         _epochs(run),
+        *_replay(run),
         _settings(config.model_dump(mode="json")),
         _environment(device, checkpoint, time.perf_counter() - started),
     ]
     file = output or run / "report.html"
     subtitle = f"{config.model.task}, size {config.model.size}, {len(catalog)} validation images of {catalog.root.name}"
     write_text(file, render(run.resolve().name, sections, subtitle=subtitle))
-    out.print(str(file), soft_wrap=True)
+    if as_json:
+        scores = {kind: found.numbers for kind, found in judged.reports.items()}
+        print_json({"file": str(file), "images": len(catalog), "scores": scores})
+    else:
+        out.print(str(file), soft_wrap=True)
 
 
 def _checkpoint(run: Path) -> Path:
@@ -159,6 +167,27 @@ def _epochs(run: Path) -> ReportSection:
 def _column(name: str, values: list[float]) -> list[float | int | None]:
     whole = name == "epoch"
     return [None if math.isnan(value) else int(value) if whole else value for value in values]
+
+
+def _replay(run: Path) -> list[ReportSection]:
+    """Return the table of what replayed; nothing for a run that recorded nothing."""
+    file = run / "replay.json"
+    options = json.loads(file.read_text(encoding="utf-8"))["options"] if file.is_file() else {}
+    rows = tuple(
+        (
+            option,
+            region["name"],
+            region["state"],
+            region["recorded"],
+            region["replayed"],
+            ", ".join(f"{count} {reason}" for reason, count in region["native"].items()),
+        )
+        for option, regions in options.items()
+        for region in regions
+    )
+    header = ("option", "region", "state", "recorded", "replayed", "native, by reason")
+    text = "How often recordings were launched in place of native calls; bytes learned are the same."
+    return [ReportSection("Replay", text, tables=(ReportTable(header, rows),))] if rows else []
 
 
 def _settings(document: dict[str, Any]) -> ReportSection:

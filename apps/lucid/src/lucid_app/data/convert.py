@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 import typer
 
 from lucid_app.checks import check_choice
-from lucid_app.console import counting, out, print_json
+from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_data import Format, Pictures, Task
 from lucid_data import convert as write_as
@@ -28,6 +28,7 @@ def convert(
         str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a data set in another format; what the format cannot hold is counted and told.
 
@@ -39,7 +40,7 @@ def convert(
     check_choice("--task", task, get_args(Task))
     check_choice("--to", to, get_args(Format))
     check_choice("--pictures", pictures, get_args(Pictures))
-    with counting("converting", quiet=as_json) as observe:
+    with counting("converting", quiet=quiet or as_json) as observe:
         done = write_as(
             source,
             target,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.console import counting, out, print_json
+from lucid_app.console import Quiet, counting, out, print_json
 from lucid_data import download_coco, download_manifest
 from lucid_train import ConfigError
 
@@ -25,6 +25,7 @@ def download(
         bool, typer.Option("--keep-archives", help="Leave archives after unpacking.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what arrived as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fetch a data set; an interrupted transfer goes on where it stopped, and nothing that arrives is executed.
 
@@ -33,7 +34,7 @@ def download(
 
         lucid data download parts.json parts
     """
-    with counting("downloading", quiet=as_json) as observe:
+    with counting("downloading", quiet=quiet or as_json) as observe:
         if what == "coco2017":
             digests = dict(_digest(one) for one in sha256 or ())
             arrived = download_coco(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lucid_app.checks import check_at_least, check_choice
-from lucid_app.console import counting, out, print_json
+from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_data import TileOptions
 from lucid_data import tile as cut
@@ -42,6 +42,7 @@ def tile(
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; the result is the same.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Cut a data set of large pictures into a COCO data set of tiles that knows where each tile lies.
 
@@ -62,7 +63,7 @@ def tile(
         keep_empty=keep_empty,
         seed=seed,
     )
-    with counting("cutting", quiet=as_json) as observe:
+    with counting("cutting", quiet=quiet or as_json) as observe:
         reports = cut(
             source,
             target,

@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 import typer
 
 from lucid_app.checks import check_at_least, check_canvas, check_choice, check_file_target
-from lucid_app.console import counting, out
+from lucid_app.console import Quiet, counting, out
 from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_data import NO_AUGMENTATION, Task, TrainPipeline, open_catalog, policy_for
 from lucid_models import SIZES
@@ -25,6 +25,7 @@ def view(
     epoch: Annotated[int, typer.Option(help="Epoch to draw, from 0.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the augmentation.")] = 0,
     augment: Annotated[bool, typer.Option(help="Draw with augmentation, or labels as they are.")] = True,
+    quiet: Quiet = False,
 ) -> None:
     """Draw training samples with their labels, augmented as in training.
 
@@ -45,7 +46,7 @@ def view(
     )
     chosen = pipeline.order(epoch)[:count].tolist()
     samples = []
-    with counting("drawing") as observe:
+    with counting("drawing", quiet=quiet) as observe:
         for index in chosen:
             samples.append(pipeline(epoch, index))
             observe(len(samples), len(chosen))

@@ -1,0 +1,99 @@
+"""What makes a command line feel finished: examples, hints for typing errors, completion, plain text in a pipe."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from lucid_app import app
+
+
+def commands(command=None, path="lucid"):
+    command = command or typer.main.get_command(app)
+    for name, one in command.commands.items():
+        if getattr(one, "commands", None):
+            yield from commands(one, f"{path} {name}")
+        else:
+            yield f"{path} {name}", one
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
+def test_the_help_of_every_command_has_an_example_that_parses(path, command):
+    lines = [
+        line.strip() for line in (command.help or "").splitlines() if line.strip().startswith(path + " ")
+    ]
+    lines += [path] if re.search(rf"^\s*{path}$", command.help or "", re.MULTILINE) else []
+    assert lines, path
+    assert re.search(r"Examples?:", command.help)
+    assert all(
+        option.help
+        for option in command.params
+        if option.name != "help" and option.param_type_name == "option"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["predcit"], "predict"),
+        (["data", "chek"], "check"),
+        (["fit", "--epoch", "3"], "--epochs"),
+        (["predict", "a.ckpt", "b", "--confg", "0.2"], "--conf"),
+        (["fit", "--data", ".", "--set", "optimizer.lrr=1"], "optimizer.lr"),
+        (["fit", "--data", ".", "--set", "optimzer.lr=1"], "optimizer"),
+        (["fit", "--data", ".", "--recipe", "demoo"], "demo"),
+    ],
+)
+def test_a_typing_error_gets_a_hint_and_status_two(lucid, words, hint):
+    status, out, err = lucid(*words)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert re.search(rf"[Dd]id you mean.*{hint}\b", line), line
+    assert lucid.files() == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_complete(shell):
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(prog_name="lucid", complete_var="_LUCID_COMPLETE", shell=shell)
+    assert "_LUCID_COMPLETE" in script
+    assert {"--install-completion", "--show-completion"} <= {
+        flag for option in typer.main.get_command(app).params for flag in option.opts
+    }
+
+
+def test_tables_in_a_pipe_are_plain_text(tmp_path):
+    code = "from lucid_app.main import main; main(['info', '--size', 'n', '--task', 'detect'])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path)
+    assert result.returncode == 0
+    assert b"\x1b" not in result.stdout
+    assert b"detect" in result.stdout
+
+
+def test_a_report_can_be_read_by_a_program(lucid, trained):
+    replay = {
+        "mode": "step",
+        "options": {
+            "capture_loss": [
+                {"name": "loss", "state": "ready", "recorded": 1, "replayed": 7, "native": {"shape": 2}}
+            ]
+        },
+    }
+    kept = (trained / "replay.json").read_text() if (trained / "replay.json").exists() else None
+    (trained / "replay.json").write_text(json.dumps(replay))
+    try:
+        status, out, err = lucid("report", trained, "--output", "run.html", "--limit", 2, "--json")
+    finally:
+        (trained / "replay.json").write_text(kept) if kept is not None else (trained / "replay.json").unlink()
+    assert (status, err) == (0, "")
+    document = json.loads(out)
+    assert document["file"] == "run.html"
+    assert document["images"] == 2
+    assert "map" in document["scores"]["bbox"]
+    text = (lucid.folder / "run.html").read_text()
+    assert ">Replay</h2>" in text
+    assert "2 shape" in text
