@@ -20,7 +20,24 @@ COMMANDS = {
 }
 
 
+@pytest.fixture
+def one_process(monkeypatch):
+    """Has what ``open`` asks of new processes done in this one, which knows the library already."""
+
+    class Answer:
+        def send(self, value):
+            self.value = value
+
+    def call(method, task, *arguments):
+        answer = Answer()
+        task(answer, *arguments)
+        return answer.value
+
+    monkeypatch.setattr("lucid_app.bench.opening.in_process", call)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.usefixtures("one_process")
 def test_a_measurement_leaves_tables_machine_and_the_line_that_repeats_it(lucid, command):
     status, out, said = lucid("bench", command, *COMMANDS[command], "--quick", "--json", "--output", "r.json")
     assert status == 0, said
