@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from lucid_train import FitConfig, RunLength, load_config, resolve
+from lucid_train import DetectionLitModule, FitConfig, RunLength, load_config, resolve
 
 
 def test_nothing_is_left_open():
@@ -37,3 +37,24 @@ def test_resolving_twice_changes_nothing():
     length = RunLength(images=292, steps_per_epoch=19, epochs=30)
     once = resolve(FitConfig(), length)
     assert resolve(once, length) == once
+
+
+@pytest.mark.parametrize(
+    ("steps", "init", "gain"),
+    [
+        (400, None, 2.0),
+        (2000, None, 2.0),
+        (6325, None, 1.0),
+        (20000, None, 0.5),
+        (10**6, None, 0.5),
+        (400, "w.ckpt", 0.5),
+    ],
+)
+def test_short_runs_from_scratch_weigh_classification_more(steps, init, gain):
+    config = FitConfig().updated(model={"init": init})
+    chosen = resolve(config, RunLength(images=1, steps_per_epoch=1, epochs=steps))
+    assert chosen.loss.class_gain == pytest.approx(gain, abs=1e-3)
+
+
+def test_a_module_of_its_own_has_the_losses_own_gain():
+    assert DetectionLitModule(num_classes=1).criterion.detection.class_gain == 0.5

@@ -32,7 +32,7 @@ def resolve(config: FitConfig, length: RunLength) -> FitConfig:
         >>> chosen.optimizer.lr is not None
         True
     """
-    optimizer, ema, augment = config.optimizer, config.ema, config.augment
+    optimizer, loss, ema, augment = config.optimizer, config.loss, config.ema, config.augment
     return config.updated(
         data={"image_size": config.data.image_size or task_row(config.model.task).image_size},
         optimizer={
@@ -41,6 +41,7 @@ def resolve(config: FitConfig, length: RunLength) -> FitConfig:
             if optimizer.warmup_epochs is None
             else optimizer.warmup_epochs,
         },
+        loss={"class_gain": class_gain(config, length) if loss.class_gain is None else loss.class_gain},
         ema={
             "decay": 0.9999 if ema.decay is None else ema.decay,
             "tau": ema_tau(length) if ema.tau is None else ema.tau,
@@ -57,10 +58,26 @@ def learning_rate(config: FitConfig, length: RunLength) -> float:
     A short run from scratch has no time for small steps. Batches above 16 raise the rate with their square root, to
     0.02 at most; given weights are tuned at half the rate.
     """
-    fraction = min(1.0, max(0.0, math.log10(max(1, length.steps) / 2000)))
+    fraction = _between_short_and_long(length)
     images_per_step = (config.data.batch or 16) * config.run.devices * config.optimizer.accumulate
     rate = min(0.02, 0.02 * math.pow(0.5, fraction) * math.sqrt(max(1.0, images_per_step / 16)))
     return round(rate * (1.0 if config.model.init is None else 0.5), 6)
+
+
+def class_gain(config: FitConfig, length: RunLength) -> float:
+    """Return the gain of the classification loss: 2 for runs from scratch up to 2,000 steps, 0.5 from 20,000.
+
+    Log-linear between, and 0.5 for given weights. At the gain of long runs the box terms dwarf this one until what an
+    object is has been learned, which a short run from scratch has no time to wait for.
+    """
+    if config.model.init is not None:
+        return 0.5
+    return round(2.0 * math.pow(0.25, _between_short_and_long(length)), 4)
+
+
+def _between_short_and_long(length: RunLength) -> float:
+    """Return 0 for runs up to 2,000 steps, 1 from 20,000, and what lies between on a logarithmic scale."""
+    return min(1.0, max(0.0, math.log10(max(1, length.steps) / 2000)))
 
 
 def warmup_epochs(length: RunLength) -> float:

@@ -118,7 +118,7 @@ class LossConfig(_Section):
     """
 
     box_gain: NonNegative = 7.5
-    class_gain: NonNegative = 0.5
+    class_gain: NonNegative | None = None
     l1_gain: NonNegative = 6.0
     mask_gain: NonNegative = 2.5
     semantic_gain: NonNegative = 0.5

@@ -288,7 +288,7 @@ def loss_settings(config: LossConfig) -> LossSettings:
     """Return the losses' own settings."""
     return LossSettings(
         box=config.box_gain,
-        cls=config.class_gain,
+        cls=LossSettings().cls if config.class_gain is None else config.class_gain,
         l1=config.l1_gain,
         mask=config.mask_gain,
         semantic=config.semantic_gain,
