@@ -54,6 +54,7 @@ def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions 
     rows = zip(
         predictions.boxes.tolist(), predictions.scores.tolist(), predictions.labels.tolist(), strict=True
     )
+    among = int((predictions.scores > options.confidence).sum())
     for number, (box, score, label) in enumerate(rows):
         if score <= options.confidence:
             continue
@@ -68,7 +69,8 @@ def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions 
             edges = edges_to_draw(options.skeleton, predictions.names, predictions.keypoints.shape[1])
             _points(ax, predictions.keypoints[number].tolist(), edges, color, options)
         if options.show_labels:
-            box_text(ax, corner, caption(predictions.names, label, score), color, options.font_size)
+            text = caption(predictions.names, label, score, among)
+            box_text(ax, corner, text, color, options.font_size)
 
 
 def _points(

@@ -47,6 +47,7 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
     inner = None if predictions.rboxes is None else _shrunk(predictions.rboxes, width + 1)
     points = None if predictions.keypoints is None else predictions.keypoints.tolist()
     edges = edges_to_draw(options.skeleton, predictions.names, len(points[0])) if points else ()
+    among = int((predictions.scores > options.confidence).sum())
     for number, score in reversed(list(enumerate(predictions.scores.tolist()))):  # the surest on top
         if score <= options.confidence:
             continue
@@ -59,7 +60,7 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
         if points is not None:
             _skeleton(pen, points[number], edges, color, width)
         if options.show_labels:
-            text = caption(predictions.names, labels[number], score)
+            text = caption(predictions.names, labels[number], score, among)
             place = boxes[number] if corners is None else highest(corners[number])
             _put(canvas, _plate(text, color, font_size), place)
     return torch.from_numpy(np.array(canvas)).permute(2, 0, 1).contiguous()

@@ -121,7 +121,18 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def caption(names: tuple[str, ...], label: int, score: float | None = None) -> str:
-    """Return the text beside a box: class name (or index) and score with two decimals."""
+CROWD = 12
+"""Among more objects than this the name of the only class is left out: it says nothing and hides small objects."""
+
+
+def caption(names: tuple[str, ...], label: int, score: float | None = None, among: int = 1) -> str:
+    """Return the text beside one of ``among`` objects: class name (or index) and score with two decimals.
+
+    Example:
+        >>> caption(("cell",), 0, 0.5), caption(("cell",), 0, 0.5, among=40)
+        ('cell 0.50', '0.50')
+    """
     name = names[label] if label < len(names) else str(label)
-    return name if score is None else f"{name} {score:.2f}"
+    if len(names) == 1 and among > CROWD:
+        name = ""
+    return name if score is None else f"{name} {score:.2f}".lstrip()

@@ -53,7 +53,8 @@ def draw_ground_truth(
         if names and options.show_labels:
             oriented = task == "obb" and len(targets.rboxes)
             corner = highest(rboxes_to_polygons(targets.rboxes[number]).tolist()) if oriented else box[:2]
-            box_text(ax, corner, caption(tuple(names), label), color, options.font_size)
+            text = caption(tuple(names), label, among=len(targets))
+            box_text(ax, corner, text, color, options.font_size)
 
 
 def _box(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
