@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -33,7 +34,8 @@ def one_process(monkeypatch):
         task(answer, *arguments)
         return answer.value
 
-    monkeypatch.setattr("lucid_app.bench.opening.in_process", call)
+    # the package shows the command under the module's name
+    monkeypatch.setattr(sys.modules["lucid_app.bench.opening"], "in_process", call)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
