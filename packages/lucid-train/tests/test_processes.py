@@ -65,6 +65,18 @@ def broken(rank):
     except ValueError as error:
         return str(error)
 
+def skipping(rank):
+    whole, seen = DetectionLitModule._forward, []
+    def forward(self, batch, stage):
+        output, result, grid = whole(self, batch, stage)
+        seen.append(stage)
+        if rank == 1 and len(seen) == 1:
+            result = result._replace(total=result.total * float("nan"))
+        return output, result, grid
+    DetectionLitModule._forward = forward
+    run, optimizer = {"epochs": 1, "output": root / "skipping"}, {"skip_nonfinite": 1}
+    return train(rank, config=config.updated(run=run, optimizer=optimizer))
+
 def collected(shard):
     catalog = open_catalog(root / "boxes", "val", "detect")
     collector = ResultCollector(catalog, shard)
@@ -82,7 +94,7 @@ def scored(rank):
         return collected(shard).score()
 
 (root / "alone.json").write_text(json.dumps(collected(range(6)).score()))
-for scenario in (whole, stopped, resumed, broken, scored):
+for scenario in (whole, stopped, resumed, broken, skipping, scored):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -143,7 +155,7 @@ def ranks(setting):
         [sys.executable, "-c", RANKS, str(root)], capture_output=True, text=True, timeout=120
     )
     assert child.returncode == 0, child.stderr[-3000:]
-    names = ("whole", "stopped", "resumed", "broken", "scored")
+    names = ("whole", "stopped", "resumed", "broken", "skipping", "scored")
     return {
         name: [json.loads((root / f"{name}-{rank}.json").read_text()) for rank in (0, 1)] for name in names
     }
@@ -202,6 +214,15 @@ def test_a_loss_that_is_not_finite_in_one_process_ends_both_and_names_all_files(
     assert "the loss is nan" in one
     images = {path.name for path in setting[1].data.path.rglob("*.png")}
     assert len(set(one.partition("the batch: ")[2].split(", ")) & images) == 4
+
+
+def test_a_loss_that_is_not_finite_in_one_process_is_left_out_by_both_where_asked(ranks, setting):
+    one, other = ranks["skipping"]
+    assert one == other
+    header, row = (
+        line.split(",") for line in (setting[0] / "skipping" / "metrics.csv").read_text().splitlines()
+    )
+    assert dict(zip(header, row, strict=True))["skipped"] == "1"
 
 
 def test_one_command_starts_the_other_process_and_learns_the_same(ranks, setting):

@@ -209,13 +209,17 @@ def test_auto_without_a_cuda_device_stays_native_and_says_so(caplog):
 def test_auto_on_the_tape_turns_on_what_the_task_has_and_measures():
     plan = replay_plan(FitConfig().updated(replay={"mode": "auto", "backend": "tape"}, run={"device": "cpu"}))
     assert plan.measured
-    assert set(plan.switches) == set(REPLAY_SWITCHES) - {"capture_segment_heads"}
+    assert set(plan.switches) == set(REPLAY_SWITCHES) - {"capture_segment_heads", "compile_step"}
 
 
 def test_a_switch_that_is_off_stays_off_when_the_whole_step_is_to_replay():
     replay = {"mode": "step", "backend": "tape", "capture_updates": False}
     plan = replay_plan(FitConfig().updated(replay=replay, run={"device": "cpu"}))
-    assert set(plan.switches) == set(REPLAY_SWITCHES) - {"capture_segment_heads", "capture_updates"}
+    assert set(plan.switches) == set(REPLAY_SWITCHES) - {
+        "capture_segment_heads",
+        "capture_updates",
+        "compile_step",
+    }
 
 
 @pytest.mark.parametrize(

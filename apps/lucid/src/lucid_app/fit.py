@@ -41,6 +41,11 @@ def replayed(name: str) -> Any:
     return typer.Option(help=REPLAY_SWITCHES[name].help, rich_help_panel="Replay (same bytes learned)")
 
 
+def bounded(name: str) -> Any:
+    """Return the option of a switch that learns what is close to the native bytes."""
+    return typer.Option(help=REPLAY_SWITCHES[name].help, rich_help_panel="Speed (close, not the same bytes)")
+
+
 def sooner(words: str) -> Any:
     """Return the option of a switch that takes time off a step or its batches."""
     return typer.Option(help=words, rich_help_panel="Speed (same bytes learned)")
@@ -82,6 +87,10 @@ def fit(
         list[str] | None,
         typer.Option(help="tensorboard, wandb or mlflow besides metrics.csv; repeat as needed."),
     ] = None,
+    skip_nonfinite: Annotated[
+        int | None,
+        typer.Option(help="Leave out so many steps in a row whose loss is not finite; 0 stops at the first."),
+    ] = None,
     init: Annotated[Path | None, typer.Option(help="Checkpoint to start from; what fits is taken.")] = None,
     replay: Annotated[
         str | None,
@@ -104,6 +113,7 @@ def fit(
     capture_orthogonalization: Annotated[bool | None, replayed("capture_orthogonalization")] = None,
     capture_updates: Annotated[bool | None, replayed("capture_updates")] = None,
     capture_gradient_norm: Annotated[bool | None, replayed("capture_gradient_norm")] = None,
+    compile_step: Annotated[bool | None, bounded("compile_step")] = None,
     fused_assignment: Annotated[
         bool | None,
         sooner(
@@ -143,6 +153,7 @@ def fit(
         "model.size": size,
         "model.init": init,
         "model.freeze": freeze or None,
+        "optimizer.skip_nonfinite": skip_nonfinite,
         "run.patience": patience,
         "run.loggers": logger or None,
         "run.epochs": epochs,
@@ -160,6 +171,7 @@ def fit(
         "replay.capture_orthogonalization": capture_orthogonalization,
         "replay.capture_updates": capture_updates,
         "replay.capture_gradient_norm": capture_gradient_norm,
+        "replay.compile_step": compile_step,
         "loss.fused_assignment": fused_assignment,
         "data.device_hsv": device_hsv,
         "data.epoch_prefetch": epoch_prefetch,
@@ -204,6 +216,8 @@ def report(result: FitResult, as_json: bool) -> None:
         return
     if scores := named_scores(result.metrics):
         out.print(scores)
+    if skipped := int(result.metrics.get("skipped", 0)):
+        out.print(f"{skipped} steps left out: their loss was not finite")
     if result.fingerprint:
         out.print(f"fingerprint {result.fingerprint['all']}")
     for line in replay_lines(result.replay):

@@ -96,7 +96,11 @@ class ModelConfig(_Section):
 
 
 class OptimizerConfig(_Section):
-    """MuSGD and its learning-rate schedule."""
+    """MuSGD and its learning-rate schedule.
+
+    ``skip_nonfinite`` is how many steps in a row may be left out because a loss of theirs is not finite; with 0 the
+    first one ends the run.
+    """
 
     lr: Positive | None = None
     final_factor: Annotated[float, Field(gt=0, le=1)] = 0.01
@@ -108,6 +112,7 @@ class OptimizerConfig(_Section):
     ns_steps: Annotated[int, Field(ge=1)] = 5
     clip_norm: Positive | None = 10.0
     accumulate: Annotated[int, Field(ge=1)] = 1
+    skip_nonfinite: Annotated[int, Field(ge=0)] = 0
 
 
 class LossConfig(_Section):
@@ -133,11 +138,12 @@ class LossConfig(_Section):
 
 
 class ReplayConfig(_Section):
-    """What is recorded once and replayed; nothing here changes a byte of what is learned.
+    """What is recorded once and replayed; nothing here but ``compile_step`` changes a byte of what is learned.
 
     ``mode`` ``step`` turns on every switch that fits the run and is not off, ``auto`` keeps them only where they are
     faster; with ``none`` a switch that is null is off. The tape is a CPU's stand-in for CUDA graphs: slower, for
-    following what a recording does.
+    following what a recording does. ``compile_step`` (detect) compiles the step, with the tape it only traces it; it
+    is on when set to true, whatever the mode.
     """
 
     mode: Literal["none", "auto", "step"] = "none"
@@ -148,6 +154,7 @@ class ReplayConfig(_Section):
     capture_orthogonalization: bool | None = None
     capture_updates: bool | None = None
     capture_gradient_norm: bool | None = None
+    compile_step: bool | None = None
 
 
 class EmaConfig(_Section):

@@ -38,6 +38,7 @@ from lucid_train.fingerprint import digests_of
 from lucid_train.launch import run_processes
 from lucid_train.loggers import build_loggers
 from lucid_train.module import DetectionLitModule
+from lucid_train.nonfinite import StepGuard
 from lucid_train.processes import from_first, is_main_process, world_size
 from lucid_train.replay import replay_plan
 from lucid_train.run_folder import (
@@ -130,12 +131,15 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
         write_text(folder / "config.yaml", config.updated(run={"output": None}).to_yaml())
     folder = from_first(folder)
     assert folder is not None
+    if config.optimizer.skip_nonfinite:
+        module.step_guard = StepGuard(config.optimizer.skip_nonfinite)
     history = History(folder / "metrics.csv")
     steps = config.run.checkpoint_steps
     saver = Checkpoints(folder / "checkpoints", module.row.headline, steps, extra={"data": identity})
     ema = EmaCallback(config.ema.decay or 0.9999, config.ema.tau or 2000.0) if config.ema.enabled else None
     replay = Replay(plan, folder / "replay.json")
     callbacks: list[Callback] = [LoaderEpoch(), ValidateLast(), ProgressiveWeight(), replay]
+    callbacks += [module.step_guard] if module.step_guard is not None else []
     callbacks += [SharedBuffers()] if world_size() > 1 else []
     callbacks += [ema] if ema else []
     if config.run.patience is not None:

@@ -28,8 +28,9 @@ from lucid_models import (
 from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
 from lucid_train.multiscale import resized, step_size
+from lucid_train.nonfinite import StepGuard
 from lucid_train.processes import world_size
-from lucid_train.replay import NetworkRoute
+from lucid_train.replay import CompiledStep, NetworkRoute
 from lucid_train.results import ResultCollector
 from lucid_train.tasks import task_row
 
@@ -52,8 +53,8 @@ class DetectionLitModule(lightning.LightningModule):
         ValueError: unknown task or size, or a name count that differs from ``num_classes``.
 
     The weight between the branches is the buffer-free attribute ``alpha`` (set by the progressive callback). What
-    replays parts of a step is lent by the replay callback for one fit: ``network_route``, ``clipper`` and
-    ``optimizer_captures`` (keywords of MuSGD); copies of the module have none of it.
+    replays parts of a step is lent by the replay callback for one fit: ``network_route``, ``compiled_step``,
+    ``clipper`` and ``optimizer_captures`` (keywords of MuSGD); copies of the module have none of it.
     """
 
     def __init__(
@@ -90,12 +91,15 @@ class DetectionLitModule(lightning.LightningModule):
         self._suppressed: ResultCollector | None = None
         self.frozen: tuple[str, ...] = ()
         self.multi_scale, self.multi_scale_seed = 0.0, 0
+        self.step_guard: StepGuard | None = None
         self.network_route: NetworkRoute | None = None
+        self.compiled_step: CompiledStep | None = None
         self.clipper: GradientNorm | None = None
         self.optimizer_captures: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        lent: dict[str, Any] = {"network_route": None, "clipper": None, "optimizer_captures": {}}
+        lent: dict[str, Any] = dict.fromkeys(("step_guard", "network_route", "compiled_step", "clipper"))
+        lent["optimizer_captures"] = {}
         return {**super().__getstate__(), **lent}
 
     def train(self, mode: bool = True) -> Self:
@@ -139,26 +143,28 @@ class DetectionLitModule(lightning.LightningModule):
         """Return the losses of one batch as they are, nothing logged."""
         return self._forward(batch, "train")[1]
 
-    def _forward(self, batch: Batch, stage: str) -> tuple[HeadOutput, Any, tuple[Tensor, Tensor]]:
-        """Return the network's output, its losses, and points with strides."""
+    def _forward(self, batch: Batch, stage: str) -> tuple[HeadOutput | None, Any, tuple[Tensor, Tensor]]:
+        """Return the network's output (None from a compiled step), its losses, and points with strides."""
         images = self.prepare_images(batch.images)
         height, width = images.shape[-2:]
         points, strides = make_points(height, width, self.detector.strides, device=images.device)
+        targets = padded_targets(batch)
+        if stage == "train" and self.compiled_step is not None:
+            losses = self.compiled_step(images, points, strides, targets, self.alpha)
+            return None, losses, (points, strides)
         if stage == "train" and self.network_route is not None:
             output = self.network_route(images, batch.labels.shape[1])
         else:
             output = self.detector(images)
-        return (
-            output,
-            self.criterion(output, points, strides, padded_targets(batch), self.alpha),
-            (points, strides),
-        )
+        return output, self.criterion(output, points, strides, targets, self.alpha), (points, strides)
 
     def _shared_step(self, batch: Batch, stage: str) -> Tensor:
         output, result, grid = self._forward(batch, stage)
-        parts = {f"{stage}/{name}": value for name, value in result.terms().items()}
-        self.log_parts(stage, parts, len(batch.images))
-        if stage == "val" and self._collector is not None:
+        parts = {f"{stage}/{name}": value.detach() for name, value in result.terms().items()}
+        self.latest_parts = parts
+        if stage == "val" or self.step_guard is None or self.step_guard.admits(result.total):
+            self.log_parts(parts, len(batch.images))
+        if stage == "val" and self._collector is not None and output is not None:
             height, width = batch.images.shape[-2:]
             self._collector.add(*self._found(output.o2o, *grid, batch, (height, width), end_to_end))
             if self._suppressed is not None:
@@ -187,11 +193,10 @@ class DetectionLitModule(lightning.LightningModule):
         )
         return list(found), batch.indices.tolist()
 
-    def log_parts(self, stage: str, parts: dict[str, Tensor], batch_size: int) -> None:
+    def log_parts(self, parts: dict[str, Tensor], batch_size: int) -> None:
         """Hand the parts of one step to Lightning's loggers and callbacks."""
-        self.latest_parts = {name: value.detach() for name, value in parts.items()}
         self.log_dict(
-            self.latest_parts,
+            parts,
             on_step=False,
             on_epoch=True,
             batch_size=batch_size,
@@ -232,6 +237,8 @@ class DetectionLitModule(lightning.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip by the total norm, replayed where a clipper was lent; limits that disagree are Lightning's to refuse."""
+        if self.step_guard is not None and self.step_guard.left_out:
+            return
         if (
             self.clipper is None
             or gradient_clip_val is None
@@ -240,6 +247,11 @@ class DetectionLitModule(lightning.LightningModule):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
             return
         self.clipper.clip_(self.trainer.precision_plugin.main_params(optimizer), gradient_clip_val)
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
+        """Advance the schedule, unless the step was left out."""
+        if self.step_guard is None or not self.step_guard.left_out:
+            super().lr_scheduler_step(scheduler, metric)
 
     def configure_optimizers(self) -> Any:
         """Return MuSGD over all parameters, with warm-up and linear decay per optimizer step."""

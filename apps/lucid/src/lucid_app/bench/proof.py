@@ -32,7 +32,8 @@ def proof(
 
     Trains drawn scenes for six batches natively, with each switch alone, and with all of a task's together, and
     compares SHA-256 fingerprints of weights, optimizer, average, losses and metrics. Exit status 1 when any differs,
-    or when a recording was never launched.
+    or when a recording was never launched. compile_step is traced on the CPU and not compiled: compiled, it learns what
+    is close, not the same bytes.
 
     Examples:
         lucid bench proof

@@ -12,7 +12,8 @@ from lucid_train.module import DetectionLitModule
 class EmaCallback(Callback):
     """Averages the detector after every optimizer step; validation sees the average, training never does.
 
-    A step that a gradient scaler skipped, because a gradient was not finite, is no step of the average.
+    A step that a gradient scaler skipped, because a gradient was not finite, is no step of the average, nor is one that
+    was left out because its loss was not.
     """
 
     def __init__(self, decay: float, tau: float) -> None:
@@ -43,6 +44,9 @@ class EmaCallback(Callback):
             return
         self._last_step = trainer.global_step
         before, self._scale = self._scale, loss_scale(trainer)
+        assert isinstance(pl_module, DetectionLitModule)
+        if pl_module.step_guard is not None and pl_module.step_guard.left_out:
+            return
         if before is not None and self._scale is not None and self._scale < before:
             return
         self.average.update(_detector(pl_module))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from lightning.pytorch.callbacks import Callback
 from lucid_train.files import write_text
 from lucid_train.module import DetectionLitModule
 from lucid_train.processes import gathered, summed, world_size
+
+log = logging.getLogger("lucid")
 
 
 def batch_files(trainer: lightning.Trainer, batch: Any) -> str:
@@ -39,10 +42,11 @@ def over_processes(values: list[float], images: int) -> tuple[list[float], int]:
 
 
 def table_columns(module: DetectionLitModule) -> tuple[str, ...]:
-    """Return the columns of a module's ``metrics.csv``: they depend on its task alone."""
+    """Return the columns of a module's ``metrics.csv``: they depend on its task, and on what may be left out."""
     parts = [name.partition("/")[2] for name in module.latest_parts]
     train, val = ([f"{stage}/{part}" for part in parts] for stage in ("train", "val"))
-    return ("epoch", "step", "lr", "alpha", *train, *val, *module.score_columns())
+    skipped = () if module.step_guard is None else ("skipped",)
+    return ("epoch", "step", "lr", "alpha", *skipped, *train, *val, *module.score_columns())
 
 
 class History(Callback):
@@ -68,11 +72,21 @@ class History(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Add one step's parts, weighted by its images."""
+        """Add one step's parts, weighted by its images; those of a batch that is left out count nowhere."""
         assert isinstance(pl_module, DetectionLitModule)
         parts = pl_module.latest_parts
         own = torch.stack([part.double() for part in parts.values()]).tolist()
         values, images = over_processes(own, len(batch.images))
+        guard = pl_module.step_guard
+        if not math.isfinite(values[0]) and guard is not None and not guard.exhausted:
+            files = batch_files(trainer, batch)
+            if trainer.is_global_zero:
+                place = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}"
+                log.warning(
+                    "%s: the loss is %s, the step is left out (number %d in a row, %d in all)%s",
+                    *(place, values[0], guard.in_a_row, guard.total, files),
+                )
+            return
         if not math.isfinite(values[0]):
             rate = float(trainer.optimizers[0].param_groups[0]["lr"])
             raise ValueError(
@@ -103,6 +117,8 @@ class History(Callback):
             "lr": float(trainer.optimizers[0].param_groups[0]["lr"]),
             "alpha": float(pl_module.alpha),
         }
+        if pl_module.step_guard is not None:
+            row["skipped"] = pl_module.step_guard.total
         row |= {name: total / max(1, self._images) for name, total in self._sums.items()}
         self.rows.append(row | self._validation)
         self._sums, self._images, self._validation = {}, 0, {}

@@ -12,11 +12,11 @@ from typing import Any
 import lightning
 from lightning.pytorch.callbacks import Callback
 
-from lucid_capture import GradientNorm, GuardedRegion, RegionGroup, ReplayReport
+from lucid_capture import GradientNorm, GuardedRegion, RegionGroup, ReplayReport, TapeBackend
 from lucid_optim import MuSGD
 from lucid_train.files import write_json
 from lucid_train.module import DetectionLitModule
-from lucid_train.replay import REPLAY_SWITCHES, NetworkRoute, ReplayedDetection, ReplayPlan
+from lucid_train.replay import REPLAY_SWITCHES, CompiledStep, NetworkRoute, ReplayedDetection, ReplayPlan
 
 log = logging.getLogger("lucid")
 
@@ -39,6 +39,7 @@ class Replay(Callback):
         self.latest: dict[str, Any] = {}
         self._group = RegionGroup()
         self._regions: dict[str, Sequence[GuardedRegion]] = {}
+        self._compiled: CompiledStep | None = None
         self._paused = ExitStack()
         self._times: list[float] = []
         self._started = 0.0
@@ -59,6 +60,7 @@ class Replay(Callback):
         if self.plan.backend is None:
             return
         self._regions = lend(pl_module, trainer.optimizers[0], self.plan)
+        self._compiled = pl_module.compiled_step
         for region in (region for regions in self._regions.values() for region in regions):
             self._group.add(region)
         if self.plan.measured:
@@ -115,14 +117,17 @@ class Replay(Callback):
 
     def report(self) -> dict[str, Any]:
         """Return mode, back-end, the route that was kept after measuring, and every region's counters by switch."""
+        options = {
+            name: [asdict(region) for region in ReplayReport.of(regions).regions]
+            for name, regions in self._regions.items()
+        }
+        if self._compiled is not None:
+            options["compile_step"] = [self._compiled.report()]
         return {
             "mode": self.plan.mode,
             "backend": type(self.plan.backend).__name__ if self.plan.backend else None,
             "kept": self.kept,
-            "options": {
-                name: [asdict(region) for region in ReplayReport.of(regions).regions]
-                for name, regions in self._regions.items()
-            },
+            "options": options,
         }
 
     def _end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -165,6 +170,10 @@ def lend(
         detection = ReplayedDetection(module.criterion.detection, plan.backend, module.device)
         module.criterion.detection = detection
         lent["capture_loss"] = [detection.region]
+    if plan.has("compile_step"):
+        # the tape follows work and compiles nothing, and so does this back-end of torch.compile
+        compiler = "eager" if isinstance(plan.backend, TapeBackend) else "inductor"
+        module.compiled_step = CompiledStep(module.detector, module.criterion, module.device, compiler)
     if plan.has("capture_gradient_norm"):
         module.clipper = GradientNorm(backend=plan.backend)
         lent["capture_gradient_norm"] = [module.clipper.region]
@@ -180,6 +189,9 @@ def lend(
 
 def take_back(module: DetectionLitModule) -> None:
     """Leave a module as it was before `lend`."""
-    module.network_route, module.clipper, module.optimizer_captures = None, None, {}
+    if module.compiled_step is not None:
+        module.compiled_step.close()
+    module.network_route, module.compiled_step, module.clipper = None, None, None
+    module.optimizer_captures = {}
     if isinstance(module.criterion.detection, ReplayedDetection):
         module.criterion.detection = module.criterion.detection.native

@@ -101,12 +101,13 @@ class ReplayedDetection(DetectionLoss):
         """Return the loss of fields that were checked before, its parts detached."""
         output = HeadOutput(BranchOutput(*many), BranchOutput(*one))
         found = self.compute(output, points, strides, boxes, labels, valid, alpha)
-        return found._replace(o2m=_detached(found.o2m), o2o=_detached(found.o2o))
+        return found._replace(o2m=detached(found.o2m), o2o=detached(found.o2o))
 
 
 def _itself(native: DetectionLoss) -> DetectionLoss:
     return native
 
 
-def _detached(parts: BranchLoss) -> BranchLoss:
+def detached(parts: BranchLoss) -> BranchLoss:
+    """Return the parts without their gradients."""
     return BranchLoss(*(part.detach() for part in parts))

@@ -60,10 +60,12 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
         raise ConfigError(
             f"replay.backend = 'tape' follows work on a CPU, and this run is on {device}; use cuda"
         )
+    excluded = {other for name in asked for other in REPLAY_SWITCHES[name].excludes}
     allowed = tuple(
         name
-        for name in REPLAY_SWITCHES
-        if getattr(settings, name) is not False and _problem(name, config) is None
+        for name, switch in REPLAY_SWITCHES.items()
+        if (name in asked or not (switch.bounded or getattr(settings, name) is False or name in excluded))
+        and _problem(name, config) is None
     )
     if config.run.devices > 1:
         # the regions count each call; nobody has to find out from them
@@ -81,10 +83,12 @@ def _problem(name: str, config: FitConfig) -> str | None:
     if config.run.precision not in switch.precisions:
         wanted = " or ".join(switch.precisions)
         return f"keeps the native bytes in {wanted} only; use --precision {switch.precisions[0]}, or leave it out"
+    if clash := [other for other in switch.excludes if getattr(config.replay, other)]:
+        return f"covers what replay.{clash[0]} records; leave one of them out"
     recorded = ("capture_network", "capture_segment_heads")
     if config.model.freeze and name in recorded:
         return "records the backward pass of every stage, and model.freeze leaves some out; leave one of them out"
-    if config.data.multi_scale and name in (*recorded, "capture_loss"):
+    if config.data.multi_scale and name in (*recorded, "capture_loss", "compile_step"):
         return "records one canvas, and data.multi_scale has several; leave one of them out"
     if name == "capture_gradient_norm" and config.optimizer.clip_norm is None:
         return (

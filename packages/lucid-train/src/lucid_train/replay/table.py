@@ -17,12 +17,16 @@ class ReplaySwitch:
         tasks: tasks that have the part.
         precisions: those in which replay gives the native bytes.
         parts: by task, the parts of the network that the switch records; empty for what is no part of it.
+        bounded: whether what is learned is close to the native bytes, not the same; such a switch is on by name only.
+        excludes: switches that do not go with it.
     """
 
     help: str
     tasks: tuple[str, ...] = _TASKS
     precisions: tuple[str, ...] = _PRECISIONS
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    bounded: bool = False
+    excludes: tuple[str, ...] = ()
 
 
 REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
@@ -54,6 +58,13 @@ REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
             "Replay the whole preparation of the optimizer's updates. No gain at batch 32."
         ),
         "capture_gradient_norm": ReplaySwitch("Replay the total gradient norm that clipping needs."),
+        "compile_step": ReplaySwitch(
+            "Compile network, assignment and loss (detect). What is learned is close, not the same bytes. Compiling "
+            "takes minutes: slower in a short run.",
+            tasks=("detect",),
+            bounded=True,
+            excludes=("capture_network", "capture_loss"),
+        ),
     }
 )
 """By the name that configuration and command line use; read-only."""
