@@ -122,7 +122,7 @@ def test_real_dota_trees_open(shared_data):
     uav = open_catalog(shared_data / "hit_uav_obb", "train", "obb", layout="dota")
     assert len(uav) == 150
     assert sum(len(uav.targets(i)) for i in range(150)) == 1287
-    with pytest.raises(ValueError, match="fits coco and dota; choose one as layout"):
+    with pytest.raises(ValueError, match="fits coco and dota; choose one with --layout"):
         open_catalog(shared_data / "hit_uav_obb", "train", "obb")
 
 

@@ -67,7 +67,7 @@ def test_a_file_is_accepted_in_place_of_a_folder(coco_tree, yolo_tree):
 def test_a_tree_that_fits_two_formats_is_refused_until_told(coco_tree, yolo_tree):
     coco_tree([])
     root = yolo_tree("")
-    with pytest.raises(ValueError, match="fits coco and yolo; choose one as layout"):
+    with pytest.raises(ValueError, match="fits coco and yolo; choose one with --layout"):
         open_catalog(root)
     assert open_catalog(root, layout="yolo").layout == "yolo"
     assert open_catalog(root, layout="coco").layout == "coco"

@@ -55,6 +55,10 @@ def fit(
     data: Annotated[
         Path | None, typer.Option(help="Folder of images and labels: COCO, YOLO, Pascal VOC or DOTA.")
     ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(help="Format of the folder where it fits several: coco, yolo, voc or dota."),
+    ] = None,
     task: Annotated[str | None, typer.Option(help="What to learn: detect, segment, pose or obb.")] = None,
     size: Annotated[str | None, typer.Option(help="Size of the network: n, s, m, l or x.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A packaged recipe, or a YAML file.")] = None,
@@ -146,6 +150,7 @@ def fit(
     """Train a detector on your own images."""
     options: dict[str, Any] = {
         "data.path": data,
+        "data.layout": layout,
         "data.batch": batch,
         "data.image_size": image_size,
         "data.workers": workers,

@@ -38,7 +38,7 @@ def find_source(
     found = fitting_sources(path, split, layout=layout, keypoints=keypoints, rboxes=rboxes)
     if len(found) > 1:
         kinds = " and ".join(source.layout for source in found)
-        raise ValueError(f"{path} fits {kinds}; choose one as layout")
+        raise ValueError(f"{path} fits {kinds}; choose one with --layout (layout=)")
     return found[0]
 
 
