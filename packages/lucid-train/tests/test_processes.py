@@ -152,7 +152,7 @@ def ranks(setting):
     """What each scenario told, by name, one answer per rank."""
     root, _ = setting
     child = subprocess.run(
-        [sys.executable, "-c", RANKS, str(root)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", RANKS, str(root)], capture_output=True, text=True, timeout=600
     )
     assert child.returncode == 0, child.stderr[-3000:]
     names = ("whole", "stopped", "resumed", "broken", "skipping", "scored")
