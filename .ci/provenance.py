@@ -24,6 +24,7 @@ PAPERS = {
     "1710.09412": "Zhang et al., mixup: Beyond Empirical Risk Minimization, 2017",
     "1803.01534": "Liu et al., Path Aggregation Network for Instance Segmentation, 2018",
     "1904.02689": "Bolya et al., YOLACT: Real-time Instance Segmentation, 2019",
+    "1908.03195": "Gupta et al., LVIS: A Dataset for Large Vocabulary Instance Segmentation, 2019",
     "1911.08287": "Zheng et al., Distance-IoU Loss, 2019",
     "2004.10934": "Bochkovskiy et al., YOLOv4: Optimal Speed and Accuracy of Object Detection, 2020",
     "2005.03572": "Zheng et al., Enhancing Geometric Factors in Model Learning and Inference, 2020",
