@@ -75,7 +75,9 @@ def test_an_exported_file_predicts_what_its_checkpoint_does(lucid, last, scenes)
     assert lucid("export", last, *words)[0] == 0
     found = {}
     for model in (last, "m.torchscript"):
-        status, out, _ = lucid("predict", model, scenes / "val", "--conf", 0.0, "--max-detections", 3, "--json")
+        status, out, _ = lucid(
+            "predict", model, scenes / "val", "--conf", 0.0, "--max-detections", 3, "--json"
+        )
         assert status == 0
         found[model] = json.loads(out)
     for one, other in zip(found[last], found["m.torchscript"], strict=True):
