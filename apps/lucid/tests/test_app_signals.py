@@ -12,10 +12,11 @@ from lucid_data import synthetic
 
 # a minute's work, so that the signal comes in the middle of it
 SLOW = """
-import time
+import signal, time
 from PIL import Image
 from lucid_app.main import main
 Image.Image.save = lambda *_, **__: time.sleep(0.1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 main()
 """
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,7 @@ def pairs_of(*times, digest="a", part=None):
 
 
 SCREEN = {"baseline": run_of(100.0), "candidate": run_of(98.0)}
-CLEAR = pairs_of((100, 80), (102, 82), (98, 79))
+CLEAR = pairs_of((100, 80), (102, 82), (98, 79), (101, 81), (99, 80))
 
 
 def plan_of(**data):
@@ -51,7 +52,7 @@ class Fits:
 def test_a_clear_gain_with_equal_bytes_is_claimed_with_its_scope_and_the_larger_batch():
     said = verdict(CLEAR, SCREEN, "on this machine", 64)
     assert said.startswith(
-        "the candidate takes 19.61 % less complete fit time (median of 3 pairs, 19.39 to 20.00 %)"
+        "the candidate takes 19.61 % less complete fit time (median of 5 pairs, 19.19 to 20.00 %)"
     )
     assert "the same bytes learned: on this machine." in said
     assert said.endswith("At batch 64: 2.00 % less (one pair, no claim).")
@@ -67,9 +68,9 @@ def test_nothing_is_claimed_when_the_baseline_does_not_repeat_itself():
 @pytest.mark.parametrize(
     ("pairs", "why"),
     [
-        (CLEAR[:2], "2 of the 3 pairs"),
-        (pairs_of((100, 80), (100, 101), (100, 82)), "do not agree"),
-        (pairs_of((100, 93), (100, 94), (100, 95)), "a claim needs 8 %"),
+        (CLEAR[:2], "2 of the 5 pairs"),
+        (pairs_of((100, 80), (100, 101), (100, 82), (100, 80), (100, 80)), "do not agree"),
+        (pairs_of((100, 93), (100, 94), (100, 95), (100, 94), (100, 94)), "a claim needs 8 %"),
     ],
 )
 def test_no_claim_says_why(pairs, why):
@@ -122,8 +123,26 @@ def test_an_interrupted_measurement_keeps_its_finished_pairs_and_continues(tmp_p
 
 def test_a_folder_of_another_measurement_is_refused(tmp_path):
     measure_pairs(plan_of(), 1, tmp_path, str, Fits())
-    with pytest.raises(ConfigError, match="larger batch"):
-        measure_pairs(plan_of(screen=8), 1, tmp_path, str, Fits())
+    other = replace(plan_of(), configs=dict.fromkeys(("baseline", "candidate"), FitConfig()))
+    with pytest.raises(ConfigError, match="another pair of configurations"):
+        measure_pairs(other, 1, tmp_path, str, Fits())
+
+
+def test_a_larger_batch_that_cannot_be_run_costs_no_pair(tmp_path):
+    class Full(Fits):
+        def __call__(self, arm, file, config, folder):
+            if config.data.batch == 64:
+                raise ValueError("baseline (a.yaml): out of memory")
+            return super().__call__(arm, file, config, folder)
+
+    pairs, screen = measure_pairs(plan_of(), 2, tmp_path, str, Full())
+    assert screen == "baseline (a.yaml): out of memory"
+    assert "At batch 64: not run (baseline (a.yaml): out of memory)." in verdict(pairs, screen, "here", 64)
+    again = Fits()
+    again_pairs, smaller = measure_pairs(plan_of(screen=32), 2, tmp_path, str, again)
+    assert again_pairs == pairs
+    assert [batch for _, batch in again.calls] == [16, 16, 32, 32]
+    assert isinstance(smaller, dict)
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path):

@@ -64,7 +64,7 @@ def fit(
     recipe: Annotated[str | None, typer.Option(help="A packaged recipe, or a YAML file.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
     batch: Annotated[
-        str | None, typer.Option(help="Images per step; auto is the most that fit, up to 64.")
+        str | None, typer.Option(help="Images per step of each process; auto is the most that fit, up to 64.")
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the square canvas, a multiple of 32.")

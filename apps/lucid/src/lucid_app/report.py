@@ -14,7 +14,7 @@ from lucid_app.checks import check_at_least, check_file_target, choose_device
 from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.judged import Judged, judge
 from lucid_data import CocoReport, confusion_matrix, error_split
-from lucid_train import DetectionDataModule, find_run, stored_config, task_row, write_text
+from lucid_train import REPLAY_SWITCHES, DetectionDataModule, find_run, stored_config, task_row, write_text
 from lucid_viz import (
     RenderOptions,
     ReportFigure,
@@ -186,7 +186,9 @@ def _replay(run: Path) -> list[ReportSection]:
         for region in regions
     )
     header = ("option", "region", "state", "recorded", "replayed", "native, by reason")
-    text = "How often recordings were launched in place of native calls; bytes learned are the same."
+    close = [option for option in options if option in REPLAY_SWITCHES and REPLAY_SWITCHES[option].bounded]
+    learned = f"{', '.join(close)} learned what is close" if close else "bytes learned are the same"
+    text = f"How often recordings were launched in place of native calls; {learned}."
     return [ReportSection("Replay", text, tables=(ReportTable(header, rows),))] if rows else []
 
 

@@ -17,6 +17,8 @@ from lucid_app.checks import check_at_least
 from lucid_data import score_coco
 
 REFERENCE, FAST = "pycocotools", "faster-coco-eval"
+OURS = {"lucid, engine pycocotools": REFERENCE, "lucid, engine faster": FAST}
+"""Our scorers, and the engine that each calls."""
 NUMBERS = (
     *("map", "map_50", "map_75", "map_small", "map_medium", "map_large"),
     *("mar_1", "mar_10", "mar_100", "mar_small", "mar_medium", "mar_large"),
@@ -74,6 +76,8 @@ def evaluation(
     finish(record, as_json, output)
     if wrong := [name for name, distance in apart.items() if not distance <= 1e-12]:
         raise ValueError(f"{', '.join(wrong)}: other numbers than {REFERENCE} on the same detections")
+    if wrong := [name for name, engine in OURS.items() if name in found and found[name] != found[engine]]:
+        raise ValueError(f"{', '.join(wrong)}: other numbers than the engine called directly")
 
 
 def scorers(

@@ -1,11 +1,11 @@
 """``lucid bench fit``: two configurations beside each other in alternating pairs of fresh processes."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lucid_app.bench.pairs import LIBRARIES, Plan, arm_order, measure_pairs
+from lucid_app.bench.pairs import LIBRARIES, Pair, Plan, arm_order, measure_pairs
 from lucid_app.bench.record import Record, check_result, command_line, finish, machine, save, today
 from lucid_app.bench.verdict import bytes_table, compared_bytes, reduction, runs_table, summary, verdict
 from lucid_app.checks import check_at_least, check_file_target, check_folder_target
@@ -32,7 +32,7 @@ def fit(
     context: typer.Context,
     baseline: Annotated[Path, typer.Option(help="Configuration (YAML) to compare with.")],
     candidate: Annotated[Path, typer.Option(help="Configuration (YAML) that may be faster.")],
-    pairs: Annotated[int, typer.Option(help="Counted pairs; a claim needs three, the protocol five.")] = 5,
+    pairs: Annotated[int, typer.Option(help="Counted pairs; a claim needs five.")] = 5,
     screen_batch: Annotated[
         int | None, typer.Option(help="Batch of the last pair; four times the baseline's when absent.")
     ] = None,
@@ -53,13 +53,13 @@ def fit(
     check_at_least("--pairs", pairs, 1)
     check_at_least("--screen-batch", screen_batch, 1)
     check_folder_target("--output", output)
-    check_result(result)
+    check_result(result, "--result")
     check_file_target("--result", result)
     configs = {
         "baseline": read_config(baseline, data, settings),
         "candidate": read_config(candidate, data, settings),
     }
-    batch = screen_batch or 4 * (configs["baseline"].data.batch or 16)
+    batch = screen_batch or 4 * max(stated_batch(arm, config) for arm, config in configs.items())
     plan = Plan({"baseline": str(baseline), "candidate": str(candidate)}, configs, batch)
     output.mkdir(parents=True, exist_ok=True)
     found, screen = measure_pairs(plan, pairs, output, lambda line: None if quiet else err.print(line))
@@ -72,16 +72,7 @@ def fit(
             "Summary": summary(found),
             "Every run": runs_table(found, [arm_order(str(n)) for n in range(1, pairs + 1)]),
             "Bytes": bytes_table(found, compared_bytes(found)),
-            "Larger batch": [
-                {
-                    "batch": batch,
-                    "baseline, s": round(screen["baseline"]["fit_s"], 2),
-                    "candidate, s": round(screen["candidate"]["fit_s"], 2),
-                    "reduction, %": round(
-                        reduction(screen["baseline"]["fit_s"], screen["candidate"]["fit_s"]), 2
-                    ),
-                }
-            ],
+            "Larger batch": [{"batch": batch} | larger_batch(screen)],
         },
         (verdict(found, screen, scope(plan), batch),),
         today(),
@@ -91,6 +82,31 @@ def fit(
 
 
 fit.__doc__ = HELP
+
+
+def stated_batch(arm: str, config: FitConfig) -> int:
+    """Return the batch of an arm.
+
+    Raises:
+        ConfigError: it is left to be found, which two runs could do differently.
+    """
+    if config.data.batch is None:
+        raise ConfigError(
+            f"--{arm}: data.batch is chosen by the run; state a number, so that both arms have one"
+        )
+    return config.data.batch
+
+
+def larger_batch(screen: Pair | str) -> dict[str, Any]:
+    """Return the columns of the pair at the larger batch, or why there is none."""
+    if isinstance(screen, str):
+        return {"not run": screen}
+    before, after = (screen[arm]["fit_s"] for arm in ("baseline", "candidate"))
+    return {
+        "baseline, s": round(before, 2),
+        "candidate, s": round(after, 2),
+        "reduction, %": round(reduction(before, after), 2),
+    }
 
 
 def read_config(file: Path, data: Path | None, settings: list[str] | None) -> FitConfig:

@@ -18,6 +18,8 @@ from lucid_app.bench.record import machine
 from lucid_train import ConfigError, FitConfig, chosen_device, write_json, write_text
 
 ARMS = ("baseline", "candidate")
+SCREEN = "screen-"
+"""Begins the name of the pair at a larger batch."""
 LIBRARIES = ("lightning", "torchvision", "triton")
 Pair = dict[str, dict[str, Any]]
 Say = Callable[[str], None]
@@ -60,16 +62,16 @@ class Plan:
         """Return what must be the same when a measurement is continued."""
         return {
             "configs": {arm: config.model_dump(mode="json") for arm, config in self.configs.items()},
-            "screen_batch": self.screen_batch,
             "machine": machine(self.device, LIBRARIES),
         }
 
 
 def measure_pairs(
     plan: Plan, pairs: int, folder: Path, say: Say, fit_once: FitOnce | None = None
-) -> tuple[list[Pair], Pair]:
+) -> tuple[list[Pair], Pair | str]:
     """Return the counted pairs and the pair at the larger batch, measuring those that ``folder`` does not hold.
 
+    Where the larger batch cannot be run its place is taken by the reason: the counted pairs stand without it.
     ``fit_once`` measures one fit from (arm, where its configuration is, configuration, folder to work in);
     :func:`in_fresh_process` when absent.
 
@@ -79,17 +81,28 @@ def measure_pairs(
     """
     _claim(folder, plan)
     run = fit_once or in_fresh_process
-    wanted = [*(str(number) for number in range(1, pairs + 1)), "screen"]
-    missing = [name for name in wanted if not _file(folder, name).is_file()]
+    screen = f"{SCREEN}{plan.screen_batch}"
+    numbers = [str(number) for number in range(1, pairs + 1)]
+    missing = [name for name in (*numbers, screen) if not _file(folder, name).is_file()]
     if missing:
         # after a pause the machine is cold again
         say("warm-up pair, not counted")
         _measure(plan, "warm-up", folder, say, run)
     for name in missing:
-        say(f"pair at batch {plan.screen_batch}" if name == "screen" else f"pair {name} of {pairs}")
-        write_json(_file(folder, name), _measure(plan, name, folder, say, run))
-    *counted, screen = (json.loads(_file(folder, name).read_text(encoding="utf-8")) for name in wanted)
-    return counted, screen
+        say(f"pair at batch {plan.screen_batch}" if name == screen else f"pair {name} of {pairs}")
+        try:
+            measured = _measure(plan, name, folder, say, run)
+        except ValueError as error:
+            if name != screen:
+                raise
+            return [_read(folder, number) for number in numbers], str(error)
+        write_json(_file(folder, name), measured)
+    return [_read(folder, number) for number in numbers], _read(folder, screen)
+
+
+def _read(folder: Path, name: str) -> Pair:
+    pair: Pair = json.loads(_file(folder, name).read_text(encoding="utf-8"))
+    return pair
 
 
 def arm_order(name: str) -> tuple[str, ...]:
@@ -117,13 +130,12 @@ def _claim(folder: Path, plan: Plan) -> None:
         if stored.get(part) != value:
             raise ConfigError(
                 f"--output {folder}: holds a measurement of another {_PARTS[part]}; give a new folder, or repeat the "
-                f"command that is in {file}"
+                "command that began it"
             )
 
 
 _PARTS = {
     "configs": "pair of configurations",
-    "screen_batch": "larger batch",
     "machine": "machine or version",
 }
 
@@ -136,7 +148,7 @@ def _measure(plan: Plan, name: str, folder: Path, say: Say, run: FitOnce) -> Pai
     found: Pair = {}
     for arm in arm_order(name):
         config = plan.configs[arm]
-        if name == "screen":
+        if name.startswith(SCREEN):
             config = config.updated(data={"batch": plan.screen_batch})
         found[arm] = run(arm, plan.files[arm], config, folder)
         say(f"  {arm} {found[arm]['fit_s']:.1f} s")

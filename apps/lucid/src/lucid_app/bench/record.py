@@ -184,11 +184,11 @@ def grid(table: Table) -> Grid:
     return drawn
 
 
-def check_result(output: Path | None) -> None:
-    """Raise ConfigError unless ``--output`` can be the JSON file of a result."""
+def check_result(output: Path | None, option: str = "--output") -> None:
+    """Raise ConfigError unless the file of ``option`` can be the JSON file of a result."""
     if output is not None and output.suffix != ".json":
         raise ConfigError(
-            f"--output {output}: give a file name that ends in .json; the Markdown goes beside it"
+            f"{option} {output}: give a file name that ends in .json; the Markdown goes beside it"
         )
 
 

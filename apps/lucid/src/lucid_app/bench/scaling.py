@@ -97,7 +97,7 @@ def scaling(
 def all_axes(task: str, size: str, device: str, folder: Path, quick: bool) -> list[Axis]:
     """Return everything that is measured."""
     usual = (
-        {"batch": 1, "image_size": 32, "objects": 1}
+        {"batch": 2, "image_size": 32, "objects": 1}
         if quick
         else {"batch": 4, "image_size": 320, "objects": 8}
     )
@@ -120,7 +120,7 @@ def all_axes(task: str, size: str, device: str, folder: Path, quick: bool) -> li
         Axis(
             "A step", "image size, px", (160, 320, 480, 640), (32, 64, 96, 128), lambda n: step(image_size=n)
         ),
-        Axis("A step", "batch", (1, 2, 4, 8), (1, 2, 3, 4), lambda n: step(batch=n)),
+        Axis("A step", "batch", (1, 2, 4, 8), (2, 3, 4, 5), lambda n: step(batch=n)),
         Axis("A step", "objects an image", (1, 8, 32, 128), (1, 2, 3, 4), lambda n: step(objects=n)),
         Axis(
             "Scoring",
@@ -141,7 +141,7 @@ def all_axes(task: str, size: str, device: str, folder: Path, quick: bool) -> li
 
 
 def measured(axis: Axis, values: Sequence[int], rounds: int, device: str) -> list[list[float]]:
-    """Return the milliseconds of each round at each value, which take turns."""
+    """Return the milliseconds of each round at each value, round by round."""
     if axis.cost == "Scoring":
         return [[once(axis.call(value)) for _ in range(rounds)] for value in values]
     taken = times({str(value): axis.call(value) for value in values}, rounds, device)
