@@ -14,8 +14,9 @@ from lucid_train import ConfigError, DetectionDataModule, DetectionLitModule, ev
 from lucid_train.balance import balanced, repeat_factors
 from lucid_train.batch_size import fitting_batch, is_out_of_memory
 from lucid_train.callbacks import EarlyStop
+from lucid_train.launch import is_lost_connection
 from lucid_train.loggers import build_loggers
-from lucid_train.multiscale import resized, step_size
+from lucid_train.multiscale import resized, sizes, step_size
 from lucid_train.replay import replay_plan
 
 FIT = sys.modules["lucid_train.fit"]  # the package exports a function of that name
@@ -135,9 +136,9 @@ def test_a_balanced_catalog_is_a_function_of_the_seed_and_keeps_every_image(smal
 
 
 def test_sizes_of_steps_are_multiples_of_32_in_their_range_and_a_function_of_their_counters():
-    sizes = [step_size(96, 0.4, 3, epoch, step) for epoch in range(5) for step in range(20)]
-    assert set(sizes) == {64, 96, 128}
-    assert sizes == [step_size(96, 0.4, 3, epoch, step) for epoch in range(5) for step in range(20)]
+    drawn = [step_size(96, 0.4, 3, epoch, step) for epoch in range(5) for step in range(20)]
+    assert set(drawn) == {64, 96, 128}
+    assert drawn == [step_size(96, 0.4, 3, epoch, step) for epoch in range(5) for step in range(20)]
 
 
 def batch_of(side):
@@ -198,7 +199,8 @@ def test_loggers_are_lightning_s_by_name(tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("free", "most", "batch"), [(10_000, 64, 64), (4_000, 64, 16), (10_000, 24, 16), (100, 64, 1)]
+    ("free", "most", "batch"),
+    [(10_000, 64, 64), (4_000, 64, 16), (10_000, 24, 16), (100, 64, 1), (-8_000, 64, 1)],
 )
 def test_the_batch_that_fits_lies_on_the_line_through_two_trials(free, most, batch):
     # 100 bytes for the network and 100 for each image, in four fifths of what is free
@@ -225,4 +227,19 @@ def test_out_of_memory_names_the_batch_that_fits(tiny, monkeypatch):
 
 def test_errors_of_memory_are_told_from_others():
     assert is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"))
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert not is_out_of_memory(RuntimeError("shapes differ"))
+    assert not is_out_of_memory(MemoryError("the pictures need 12 GiB in /dev/shm"))
+
+
+def test_canvases_stay_within_their_spread():
+    for size, spread in ((320, 0.15), (32, 0.9), (64, 0.25), (640, 0.5)):
+        found = list(sizes(size, spread))
+        assert size in found
+        assert all(side % 32 == 0 and abs(side - size) <= spread * size + 1e-6 for side in found)
+
+
+def test_a_lost_connection_is_told_from_a_failure_of_its_own():
+    assert is_lost_connection(RuntimeError("[gloo/transport/tcp] Connection closed by peer"))
+    assert not is_lost_connection(RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error"))
+    assert not is_lost_connection(ValueError("gloo"))

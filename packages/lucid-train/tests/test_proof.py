@@ -38,3 +38,7 @@ def test_every_switch_of_the_configuration_is_in_the_matrix():
     flags = set(type(config.replay).model_fields) - {"mode", "backend"}
     flags |= {name for name, value in config.data if value is False}
     assert flags | {"fused_assignment"} == {*REPLAY_SWITCHES, *SPEED_SWITCHES}
+
+
+def test_a_recording_that_was_never_launched_proves_nothing_beside_one_that_was():
+    assert not ProofRow("pose", "capture_network", True, launches=3, idle=("capture_network: heads",)).proved

@@ -17,6 +17,7 @@ from lucid_train.config import FitConfig
 from lucid_train.datamodule import DetectionDataModule
 from lucid_train.device import chosen_device
 from lucid_train.module import DetectionLitModule
+from lucid_train.multiscale import resized, sizes
 from lucid_train.processes import world_size
 
 MOST = 64
@@ -41,7 +42,7 @@ def fitting_batch(needs: dict[int, int], free: int, most: int = MOST) -> int:
     (few, less), (many, more) = sorted(needs.items())
     each = max(1.0, (more - less) / (many - few))
     fits = (USED * free - (less - few * each)) / each
-    return 1 << max(0, min(most, int(fits)).bit_length() - 1)
+    return 1 << (max(1, min(most, int(fits))).bit_length() - 1)
 
 
 def measured_batch(
@@ -50,13 +51,17 @@ def measured_batch(
     """Return the batch that fits this device, by trial steps of a network that ``build`` makes."""
     device = torch.device(chosen_device(config.run.device))
     module = build().to(device, memory_format=torch.channels_last).train()
-    pipeline, dtype = data.train_pipeline(), torch.bfloat16
+    pipeline, dtype, catalog = data.train_pipeline(), torch.bfloat16, data.train_catalog
+    # the images with the most objects, on the largest canvas: no later step may need more
+    objects = catalog.records.starts[1:] - catalog.records.starts[:-1]
+    fullest = objects.argsort(kind="stable")[::-1].tolist()
     if config.run.precision == "16-mixed":
         dtype = torch.float16
     needs = {}
     for images in (2, 4):
-        samples = [pipeline(0, index % len(data.train_catalog)) for index in range(images)]
+        samples = [pipeline(0, fullest[number % len(fullest)]) for number in range(images)]
         batch = data.on_after_batch_transfer(collate(samples).to(device), 0)
+        batch = resized(batch, sizes(batch.images.shape[-1], config.data.multi_scale)[-1])
         with torch.autocast(device.type, dtype, enabled=config.run.precision != "32"):
             needs[images] = step_bytes(module, batch, device)
     del module
@@ -90,12 +95,21 @@ def free_bytes(device: torch.device) -> int:
     meminfo = Path("/proc/meminfo")
     if meminfo.is_file():
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        return min([int(fields["MemAvailable"].split()[0]) * 1024, *_left_to_group()])
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
+def _left_to_group(place: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Return the bytes that a container's limit leaves, where there is a limit."""
+    try:
+        limit, used = ((place / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return [max(0, int(limit) - int(used))]
+    except (OSError, ValueError):  # no such group, or "max"
+        return []
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that a device's memory, or the host's, ran out."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    """Return whether an error says that the memory for a step ran out; a cache that does not fit says so itself."""
+    if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)

@@ -1,7 +1,9 @@
 """Trains a detector from a configuration: the one function behind ``lucid fit``."""
 
+import gc
 import logging
 import os
+import traceback
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,6 +159,10 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
         if trainer.global_step == 0 and resume is None and is_main_process():
             forget_run(folder)
         if is_out_of_memory(error):
+            # what the failed step holds must not count against the trial
+            traceback.clear_frames(error.__traceback__)
+            del trainer, module, ema, callbacks, history, saver, replay
+            gc.collect()
             raise out_of_memory(config, data) from error
         raise
     digests = None
@@ -222,6 +228,7 @@ def out_of_memory(config: FitConfig, data: DetectionDataModule) -> MemoryError:
         fits = chosen_batch(config, data)
     except (RuntimeError, MemoryError):
         return MemoryError(f"{head}, and two do not fit either; use a smaller --image-size or --size")
+    fits = max(1, min(fits, (config.data.batch or 1) // 2))
     more = max(1, -(-(config.data.batch or 1) // fits))
     keep = f" (with --set optimizer.accumulate={more * config.optimizer.accumulate} a step stays as large)"
     return MemoryError(f"{head}; --batch {fits} fits{keep if more > 1 else ''}")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
 from lucid_train.config import ConfigError, FitConfig, load_config
 from lucid_train.device import chosen_device
@@ -180,6 +180,19 @@ class _Others:
         return self._folder / f"printed-{rank}.txt"
 
 
+def is_lost_connection(error: BaseException) -> bool:
+    """Return whether an error says no more than that another process of the run is gone.
+
+    Example:
+        >>> is_lost_connection(RuntimeError("[gloo] Connection closed by peer"))
+        True
+    """
+    if isinstance(error, DistError):
+        return True
+    words = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe")
+    return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+
+
 def _run_other(config: str, report: str, resume: str | None = None) -> int:
     """Run one rank's part of a fit and return its exit status; a failure is written to ``report``."""
     # imported here: fit imports this module
@@ -193,7 +206,7 @@ def _run_other(config: str, report: str, resume: str | None = None) -> int:
         return 0
     except Exception as error:
         traceback.print_exc()
-        told = {"message": f"{type(error).__name__}: {error}", "connection": type(error) is RuntimeError}
+        told = {"message": f"{type(error).__name__}: {error}", "connection": is_lost_connection(error)}
         Path(report).write_text(json.dumps(told), encoding="utf-8")
         return 1
     return 0

@@ -1,5 +1,6 @@
 """Trains on canvases of several sizes, one for each step."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -19,8 +20,18 @@ def step_size(size: int, spread: float, seed: int, epoch: int, step: int) -> int
         >>> step_size(64, 0.0, 0, 0, 0), step_size(64, 0.5, 0, 0, 0) in (32, 64, 96)
         (64, True)
     """
-    low, high = (round(size * (1 + sign * spread) / STRIDE) for sign in (-1, 1))
-    return STRIDE * random.Random(f"scale {seed} {epoch} {step}").randint(max(1, low), max(1, high))
+    return random.Random(f"scale {seed} {epoch} {step}").choice(sizes(size, spread))
+
+
+def sizes(size: int, spread: float) -> range:
+    """Return the sides that are multiples of 32 within ``spread`` of ``size``, a multiple of 32 itself.
+
+    Example:
+        >>> list(sizes(320, 0.15))
+        [288, 320, 352]
+    """
+    low = max(STRIDE, STRIDE * math.ceil(round(size * (1 - spread), 6) / STRIDE))
+    return range(low, STRIDE * math.floor(round(size * (1 + spread), 6) / STRIDE) + 1, STRIDE)
 
 
 def resized(batch: Batch, size: int) -> Batch:

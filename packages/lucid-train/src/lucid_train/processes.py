@@ -4,6 +4,7 @@ Ranks and sizes are read from the variables that ``torchrun`` sets; :mod:`lucid_
 What processes agree on are small host values, so agreements go by gloo, whatever carries gradients.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,9 +60,14 @@ def joined(device: str, store: Any = None) -> Iterator[None]:
         rank=rank(),
         world_size=int(os.environ["WORLD_SIZE"]),
     )
+    log = logging.getLogger("lucid")
+    level = log.level
+    if rank() > 0:
+        log.setLevel(logging.ERROR)  # messages are rank 0's
     try:
         yield
     finally:
+        log.setLevel(level)
         dist.destroy_process_group()
 
 

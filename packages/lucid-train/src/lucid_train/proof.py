@@ -45,6 +45,7 @@ class ProofRow:
         switch: ``native``, the name of a switch, or ``all`` of the task's that go together.
         equal: whether the fingerprint is the native one's; None where the switch cannot be had here.
         launches: launches of recordings, forward and backward.
+        idle: recordings of the switch that were never launched.
         eager: calls that a recording left to native execution.
         why: why there was no such fit.
         differs: the parts of the fingerprint that differ.
@@ -54,6 +55,7 @@ class ProofRow:
     switch: str
     equal: bool | None
     launches: int = 0
+    idle: tuple[str, ...] = ()
     eager: int = 0
     why: str = ""
     differs: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class ProofRow:
     def proved(self) -> bool:
         """Whether nothing speaks against the switch: equal, and launched where it records; or not to be had here."""
         recorded = self.switch == "all" or self.switch in REPLAY_SWITCHES
-        return self.equal is None or (self.equal and (self.launches > 0 or not recorded))
+        return self.equal is None or (self.equal and ((self.launches > 0 and not self.idle) or not recorded))
 
 
 def prove(
@@ -120,12 +122,22 @@ def prove(
 
 def _compared(task: str, switch: str, native: FitResult, found: FitResult) -> ProofRow:
     before, after = native.fingerprint or {}, found.fingerprint or {}
-    regions = [region for some in found.replay["options"].values() for region in some]
+    options = found.replay["options"]
+    regions = [region for some in options.values() for region in some]
+    idle = tuple(
+        f"{option}: {region['name']}"
+        for option, some in options.items()
+        for region in some
+        # updates hold the orthogonalisation of their matrices themselves
+        if not region["forward_launches"]
+        and not (option == "capture_orthogonalization" and "capture_updates" in options)
+    )
     return ProofRow(
         task,
         switch,
         equal=bool(before) and before == after,
         launches=sum(region["forward_launches"] + region["backward_launches"] for region in regions),
+        idle=idle,
         eager=sum(sum(region["native"].values()) for region in regions),
         differs=tuple(part for part in before if before[part] != after.get(part)),
     )

@@ -18,6 +18,7 @@ _FREE = {
     ("data", "cache_train_images"),
     ("data", "cache_prepared_train_images"),
     ("loss", "fused_assignment"),
+    ("optimizer", "skip_nonfinite"),
     ("run", "output"),
     ("run", "checkpoint_steps"),
     ("run", "fingerprint"),

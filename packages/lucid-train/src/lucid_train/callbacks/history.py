@@ -91,7 +91,8 @@ class History(Callback):
             rate = float(trainer.optimizers[0].param_groups[0]["lr"])
             raise ValueError(
                 f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}: the loss is {values[0]}, and nothing "
-                f"of it was saved. Lower optimizer.lr ({rate:g}) or use --precision 32, and resume or start again"
+                f"of it was saved. Resume with --skip-nonfinite 5 to leave such steps out, or start again with a lower "
+                f"optimizer.lr ({rate:g}) or --precision 32"
                 f"{batch_files(trainer, batch)}"
             )
         for name, value in zip(parts, values, strict=True):

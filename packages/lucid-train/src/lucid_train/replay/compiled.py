@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import config as functorch_config
 
 from lucid_capture import HostScalars, Reason, RegionReport, ReplayWarning
 from lucid_models import Detector, PaddedTargets, TaskLoss, TaskLossResult, check_labels
@@ -57,7 +58,9 @@ class CompiledStep:
         for tensor, axes in zip(given, ((0,), (0, 1), (0, 1), (0, 1)), strict=True):
             torch._dynamo.mark_dynamic(tensor, axes)
         try:
-            result: TaskLossResult = self._compiled(*args)
+            # a backward pass that cannot be compiled is told now, not inside backward()
+            with functorch_config.patch(force_non_lazy_backward_lowering=True):
+                result: TaskLossResult = self._compiled(*args)
         except _refusals() as error:
             self._retire(error)
             return self._step(*args)

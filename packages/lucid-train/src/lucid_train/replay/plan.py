@@ -72,7 +72,9 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
         log.warning("%s: several processes train together, so every step is native", who)
     backend: RecorderBackend = TapeBackend() if settings.backend == "tape" else CudaBackend()
     on = asked if settings.mode == "none" else allowed
-    return ReplayPlan(settings.mode, on, backend, measured=settings.mode == "auto")
+    return ReplayPlan(
+        settings.mode, on, backend, measured=settings.mode == "auto" and config.run.devices == 1
+    )
 
 
 def _problem(name: str, config: FitConfig) -> str | None:
