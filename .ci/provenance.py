@@ -89,7 +89,9 @@ def licence(found: Distribution) -> str:
 def needed() -> dict[str, Distribution]:
     """Return every distribution that the members or their extras bring into this environment, by name."""
     found: dict[str, Distribution] = {}
-    open_names = [(f"lucid-{member}", ("triton", "onnx", "safetensors", "fast-eval")) for member in MEMBERS]
+    open_names = [
+        (f"lucid-{member}", ("triton", "onnx", "safetensors", "fast-eval", "bench")) for member in MEMBERS
+    ]
     seen = set()
     while open_names:
         name, extras = open_names.pop()
@@ -133,7 +135,8 @@ is installed.
 ## Licences of what is installed with it
 
 Every library that the packages or their extras bring along on Linux, as its own metadata state it. None of them is
-copyleft beyond its own files.
+copyleft beyond its own files, but for the GEOS library (LGPL-2.1) inside shapely's wheel, which only `lucid bench
+geometry` and tests use, as a judge.
 
 | library | licence |
 |---|---|

@@ -92,7 +92,7 @@ def test_shown_command_lines_parse(page, line):
     words = shlex.split(line.split("&&")[0])[1:]
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
-    if "--help" not in words:
+    if not {"--help", "--install-completion"} & set(words):  # these act while they are read
         command.make_context("lucid", words)
 
 

@@ -86,10 +86,13 @@ def test_every_result_file_is_shown(file):
 def test_a_changed_figure_is_found(tmp_path, capsys):
     page = ROOT / "packages" / "lucid-models" / "docs" / "benchmark.md"
     copy = tmp_path / "page.md"
-    copy.write_text(page.read_text(encoding="utf-8").replace("| 87.2 |", "| 27.2 |"), encoding="utf-8")
-    present = "| 27.2 |" in copy.read_text(encoding="utf-8")
-    status = run(["bench", "publish", str(copy), "--root", str(ROOT), "--check"])
-    assert status == (1 if present else 0)
+    text = page.read_text(encoding="utf-8")
+    result = json.loads((ROOT / "benchmarks" / "results" / "predict-cpu.json").read_text(encoding="utf-8"))
+    figure = str(result["tables"]["detect n at 640 px, batch 1"][0]["ms"])
+    assert f"| {figure} |" in text
+    for written, status in ((text, 0), (text.replace(f"| {figure} |", "| 0.1 |"), 1)):
+        copy.write_text(written, encoding="utf-8")
+        assert run(["bench", "publish", str(copy), "--root", str(ROOT), "--check"]) == status
 
 
 def test_a_figure_of_no_result_file_is_found():
