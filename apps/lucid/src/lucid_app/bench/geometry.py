@@ -51,8 +51,8 @@ def geometry(
     """Measure rotated overlap, suppression and clipping beside torchvision's compiled kernel and shapely.
 
     Fast competitors take their turn in every round, slow ones run once. Errors are against shapely in float64, for
-    single pairs about the centre of the first box; where shapely is not installed they are left out. No physical limit is named: the work
-    is bound by calls on small planes of numbers.
+    single pairs about the centre of the first box; where shapely is not installed they are left out. No physical limit
+    is named: the work is bound by calls on small planes of numbers.
 
     Examples:
         lucid bench geometry
