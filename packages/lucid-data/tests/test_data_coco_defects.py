@@ -6,8 +6,6 @@ import pytest
 
 from lucid_data import open_catalog
 
-RING = [10.0, 10.0, 20.0, 10.0, 20.0, 30.0]
-
 
 def row(number=1, image=7, category=5, bbox=(10, 10, 10, 20), **more):
     return {

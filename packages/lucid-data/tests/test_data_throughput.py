@@ -16,6 +16,7 @@ from lucid_data import (
     train_loader,
 )
 from lucid_data.transforms.color import ColorParams, jitter_color
+from lucid_data.workers import _left_to_group
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_a_file_listed_twice_is_kept_once_and_the_bytes_are_stated(catalog):
 
 
 def test_a_cache_that_would_not_fit_is_refused_before_it_is_made(catalog, monkeypatch, tmp_path):
-    monkeypatch.setattr("lucid_data.picture_cache._available_memory", lambda: 1 << 10)
+    monkeypatch.setattr("lucid_data.picture_cache.available_memory", lambda: 1 << 10)
     before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     with pytest.raises(MemoryError, match="GiB"):
         cache_pictures(catalog)
@@ -217,3 +218,11 @@ def test_an_early_start_that_fails_surfaces_when_its_epoch_is_asked_for(catalog,
     with pytest.raises(RuntimeError, match="no worker"):
         list(early)
     assert len(list(early)) == 2
+
+
+def test_a_containers_memory_limit_is_what_is_free(tmp_path):
+    assert _left_to_group(tmp_path) == []
+    (tmp_path / "memory.current").write_text("300\n")
+    for limit, left in (("max", []), ("1000", [700]), ("200", [0])):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        assert _left_to_group(tmp_path) == left

@@ -37,7 +37,7 @@ from lucid_data.tasks import Task
 from lucid_data.tiling.tile import TiledSplit, TileManifest, TileOptions, read_tile_manifest, tile
 from lucid_data.tiling.windows import tile_windows
 from lucid_data.unpack import UnpackLimits, unpack
-from lucid_data.workers import available_cpus, default_workers
+from lucid_data.workers import available_cpus, available_memory, default_workers
 
 __all__ = [
     "IMAGE_SUFFIXES",
@@ -77,6 +77,7 @@ __all__ = [
     "TrainPipeline",
     "UnpackLimits",
     "available_cpus",
+    "available_memory",
     "available_splits",
     "cache_pictures",
     "check",

@@ -24,6 +24,7 @@ from torch import Tensor
 from lucid_data.catalog import Catalog
 from lucid_data.images import image_size
 from lucid_data.transforms.letterbox import fit_long_side, interleaved
+from lucid_data.workers import available_memory
 from lucid_geometry import Letterbox
 
 # part of the key: another way of decoding or resizing makes other bytes
@@ -196,20 +197,12 @@ def _refuse_too_much(needed: int, folder: Path, *, keep: bool) -> None:
     state = os.statvfs(folder)
     free = state.f_bavail * state.f_frsize
     if not keep:
-        free = int(_USABLE * min(free, _available_memory()))
+        free = int(_USABLE * min(free, available_memory()))
     if needed > free:
         where = "free on its disk" if keep else "half of the free memory"
         raise MemoryError(
             f"the pictures need {needed / 2**30:.2f} GiB in {folder}, more than {free / 2**30:.2f} GiB ({where})"
         )
-
-
-def _available_memory() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 1 << 62
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 1 << 62)
 
 
 def _remove(path: Path, owner: int) -> None:

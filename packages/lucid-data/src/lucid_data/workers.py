@@ -22,6 +22,24 @@ def available_cpus() -> int:
     return max(1, min(allowed, math.ceil(quota)) if quota else allowed)
 
 
+def available_memory() -> int:
+    """Return the bytes this process may take: what the system has free, cut by a container's limit.
+
+    >>> available_memory() > 0
+    True
+    """
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        free = (
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+            if hasattr(os, "sysconf")
+            else 1 << 62
+        )
+    return min([free, *_left_to_group()])
+
+
 def default_workers(batch_size: int, image_size: int, gpu: bool = False) -> int:
     """Return a worker count: all processors but one beside a GPU, half of them where the network shares them.
 
@@ -56,6 +74,15 @@ def checked_workers(workers: int | None, batch_size: int, image_size: int, gpu: 
     if workers > limit:
         warnings.warn(f"{workers} workers need more shared memory than is free; using {limit}", stacklevel=3)
     return min(workers, limit)
+
+
+def _left_to_group(place: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Return the bytes that a container's limit leaves, where there is a limit."""
+    try:
+        limit, used = ((place / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return [max(0, int(limit) - int(used))]
+    except (OSError, ValueError):  # no such group, or "max"
+        return []
 
 
 def _cgroup_quota() -> float | None:

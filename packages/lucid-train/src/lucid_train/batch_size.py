@@ -5,14 +5,12 @@ rest. The trials train a network of their own, before anything of the run exists
 """
 
 import gc
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from lucid_data import Batch, collate
+from lucid_data import Batch, available_memory, collate
 from lucid_train.config import FitConfig
 from lucid_train.datamodule import DetectionDataModule
 from lucid_train.device import chosen_device
@@ -92,20 +90,7 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         return torch.cuda.mem_get_info(device)[0]
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        return min([int(fields["MemAvailable"].split()[0]) * 1024, *_left_to_group()])
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def _left_to_group(place: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Return the bytes that a container's limit leaves, where there is a limit."""
-    try:
-        limit, used = ((place / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return [max(0, int(limit) - int(used))]
-    except (OSError, ValueError):  # no such group, or "max"
-        return []
+    return available_memory()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
