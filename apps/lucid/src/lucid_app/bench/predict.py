@@ -21,7 +21,7 @@ from lucid_app.bench.options import (
     prepare,
 )
 from lucid_app.bench.record import Record, Table, command_line, finish, machine, today
-from lucid_app.bench.turns import times
+from lucid_app.bench.turns import compared, times
 from lucid_app.checks import check_at_least, check_canvas, check_choice
 from lucid_models import (
     SIZES,
@@ -97,7 +97,7 @@ def predict(
         for number in batches:
             with torch.inference_mode():
                 taken = times(routes(detector, number, device, exported), rounds, device, warm=2)
-            tables[f"{of}, batch {number}"] = latency(taken, number)
+            tables[f"{of}, batch {number}"] = compared(taken, number, NETWORK, of="of the network", digits=2)
             notes += [
                 compute_limit(
                     f"batch {number}, {route}",
@@ -145,21 +145,6 @@ def pictures(number: int, height: int, width: int) -> list[Tensor]:
     """Return seeded uint8 pictures."""
     g = torch.Generator().manual_seed(0)
     return [torch.randint(0, 256, (3, height, width), generator=g, dtype=torch.uint8) for _ in range(number)]
-
-
-def latency(taken: dict[str, list[float]], batch: int) -> Table:
-    """Return a row per route with its multiple of the bare network's time."""
-    network = statistics.median(taken[NETWORK])
-    return [
-        {
-            "route": name,
-            "ms": round(statistics.median(ms), 1),
-            "range, ms": f"{min(ms):.1f} to {max(ms):.1f}",
-            "images/s": round(1e3 * batch / statistics.median(ms), 1),
-            "of the network": round(statistics.median(ms) / network, 2),
-        }
-        for name, ms in taken.items()
-    ]
 
 
 def shares(detector: Detector, device: str) -> Table:

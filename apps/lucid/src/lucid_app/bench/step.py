@@ -18,7 +18,7 @@ from lucid_app.bench.options import (
     prepare,
 )
 from lucid_app.bench.record import Record, Table, command_line, finish, machine, today
-from lucid_app.bench.turns import times
+from lucid_app.bench.turns import compared, times
 from lucid_app.checks import check_at_least, check_canvas, check_choice
 from lucid_models import SIZES, TASKS
 
@@ -70,28 +70,15 @@ def step(
         command_line(context),
         machine(device),
         {
-            f"Bare training step, {of}": speed(taken, workload.batch),
+            f"Bare training step, {of}": compared(
+                taken, workload.batch, REFERENCE, ms="ms per step", of="of the reference", digits=3
+            ),
             f"Parts of a step, {of}, ms": parts(steps, max(1, rounds // 2)),
         },
         tuple(roofline(steps, {name: statistics.median(ms) for name, ms in taken.items()}, quick)),
         today(),
     )
     finish(record, as_json, output)
-
-
-def speed(taken: dict[str, list[float]], batch: int) -> Table:
-    """Return a row per route: median, range, images per second and the multiple of the reference's time."""
-    reference = statistics.median(taken[REFERENCE])
-    return [
-        {
-            "route": name,
-            "ms per step": round(statistics.median(ms), 1),
-            "range, ms": f"{min(ms):.1f} to {max(ms):.1f}",
-            "images/s": round(1e3 * batch / statistics.median(ms), 1),
-            "of the reference": round(statistics.median(ms) / reference, 3),
-        }
-        for name, ms in taken.items()
-    ]
 
 
 def parts(steps: dict[str, BareStep], rounds: int) -> Table:

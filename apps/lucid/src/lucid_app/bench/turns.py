@@ -54,3 +54,28 @@ def once(call: Callable[[], object], device: str = "cpu") -> float:
     call()
     wait(device)
     return (time.perf_counter() - start) * 1e3
+
+
+def compared(
+    taken: Mapping[str, list[float]], images: int, reference: str, *, ms: str = "ms", of: str, digits: int
+) -> list[dict[str, object]]:
+    """Return a row per route: median (column ``ms``), range, images per second, multiple of the reference (``of``).
+
+    Example:
+        >>> compared({"a": [2.0], "b": [4.0]}, 8, "a", of="of a", digits=1)[1]
+        {'route': 'b', 'ms': 4.0, 'range, ms': '4.0 to 4.0', 'images/s': 2000.0, 'of a': 2.0}
+    """
+    base = statistics.median(taken[reference])
+    rows: list[dict[str, object]] = []
+    for name, found in taken.items():
+        middle = statistics.median(found)
+        rows.append(
+            {
+                "route": name,
+                ms: round(middle, 1),
+                "range, ms": f"{min(found):.1f} to {max(found):.1f}",
+                "images/s": round(1e3 * images / middle, 1),
+                of: round(middle / base, digits),
+            }
+        )
+    return rows
