@@ -70,7 +70,9 @@ def end_with_parent() -> None:
     """End this process as soon as standard input does."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        # not sys.stdin: a forked loader process closes its own copy, whose lock this thread would hold for ever
+        while os.read(0, 1 << 12):
+            pass
         os._exit(130)
 
     threading.Thread(target=watch, daemon=True).start()
