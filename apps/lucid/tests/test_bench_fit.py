@@ -1,10 +1,14 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+import lucid_app.bench.pairs
 from lucid_app.bench.arm import StepClock, measured_fit
-from lucid_app.bench.pairs import Plan, arm_order, measure_pairs
+from lucid_app.bench.pairs import Plan, arm_order, measure_pairs, source_digest
 from lucid_app.bench.verdict import bytes_table, compared_bytes, summary, verdict
 from lucid_train import ConfigError, FitConfig, Progress
 
@@ -128,6 +132,17 @@ def test_a_folder_of_another_measurement_is_refused(tmp_path):
         measure_pairs(other, 1, tmp_path, str, Fits())
 
 
+def test_a_measurement_of_code_that_was_changed_since_is_not_continued(tmp_path, monkeypatch):
+    measure_pairs(plan_of(), 1, tmp_path, str, Fits())
+    assert source_digest() == source_digest()
+    (tmp_path / "changed").mkdir()
+    (tmp_path / "changed" / "__init__.py").write_text("")
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "changed")])
+    monkeypatch.setattr(lucid_app.bench.pairs, "find_spec", lambda name: spec)
+    with pytest.raises(ConfigError, match="another state of lucid's code"):
+        measure_pairs(plan_of(), 1, tmp_path, str, Fits())
+
+
 def test_a_larger_batch_that_cannot_be_run_costs_no_pair(tmp_path):
     class Full(Fits):
         def __call__(self, arm, file, config, folder):
@@ -190,3 +205,28 @@ def test_a_fit_that_fails_in_its_process_says_which_and_why(lucid, scenes):
     assert status == 2
     assert said.startswith("error: baseline (b.yaml): data.epoch_prefetch has worker processes")
     assert not any(name.startswith("bench-fit/work-") for name in lucid.files())
+
+
+WATCHED = """
+import os, signal, sys, time
+from lucid_app.bench.arm import end_with_parent
+
+signal.alarm(30)
+end_with_parent()
+time.sleep(0.2)  # the thread reads by now
+child = os.fork()
+if not child:
+    sys.stdin.close()  # as multiprocessing does in the process it forked
+    os._exit(0)
+os.waitpid(child, 0)
+print("forked", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_measured_process_may_fork_and_ends_with_its_parent():
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", WATCHED], **pipes) as process:
+        assert process.stdout.readline() == b"forked\n"
+        process.stdin.close()
+        assert process.wait(20) == 130

@@ -142,11 +142,11 @@ def test_a_lent_step_is_in_no_copy_and_leaves_no_trace():
     module = DetectionLitModule("detect", "n", CLASSES)
     keys = list(module.state_dict())
     lend(module, None, ReplayPlan("none", ("compile_step",), TapeBackend()))
-    assert module.compiled_step is not None
+    assert module.whole_step is not None
     assert list(module.state_dict()) == keys
-    assert copy.deepcopy(module).compiled_step is None
+    assert copy.deepcopy(module).whole_step is None
     take_back(module)
-    assert module.compiled_step is None
+    assert module.whole_step is None
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,16 @@ def test_an_automatic_batch_is_chosen_and_stored(tiny, monkeypatch):
     assert load_config(fit(config).run / "config.yaml").data.batch == 4  # six images
 
 
+def test_a_resumed_run_keeps_the_batch_that_was_chosen(tiny, monkeypatch):
+    monkeypatch.setattr(FIT, "measured_batch", lambda *_: 2)
+    config = tiny("kept", **{"data.batch": "auto", "run.epochs": 1})
+    begun = fit(config)
+    monkeypatch.setattr(FIT, "measured_batch", lambda *_: 4)
+    again = fit(config, resume="last")
+    assert load_config(again.run / "config.yaml").data.batch == 2
+    assert again.fingerprint == begun.fingerprint
+
+
 def test_out_of_memory_names_the_batch_that_fits(tiny, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")

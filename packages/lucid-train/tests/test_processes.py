@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from lucid_data import synthetic, train_loader
 from lucid_models import describe
@@ -18,14 +19,16 @@ from lucid_train.results import merged
 RANKS = """
 import json, os, signal, socket, sys, traceback
 from pathlib import Path
-import torch
+import lightning, torch
 torch.set_num_threads(1)
 from lucid_geometry import Letterbox
 from lucid_models import to_predictions
-from lucid_train import DetectionLitModule, Interrupted, fit, load_config
+from lucid_train import DetectionDataModule, DetectionLitModule, Interrupted, fit, load_config
+from lucid_train.auto import resolve
+from lucid_train.fit import build_module, run_length
 from lucid_train.processes import joined
 from lucid_train.results import ResultCollector
-from lucid_data import open_catalog
+from lucid_data import open_catalog, train_loader
 
 root = Path(sys.argv[1])
 config = load_config(root / "config.yaml")
@@ -77,6 +80,33 @@ def skipping(rank):
     run, optimizer = {"epochs": 1, "output": root / "skipping"}, {"skip_nonfinite": 1}
     return train(rank, config=config.updated(run=run, optimizer=optimizer))
 
+def gradients(rank, task):
+    kept = {}
+    def keep(self, optimizer):
+        kept.update({name: p.grad.clone() for name, p in self.detector.named_parameters()} if not kept else {})
+    DetectionLitModule.on_before_optimizer_step = keep  # what processes sent each other, not clipped yet
+    fit(load_config(root / f"{task}.yaml", {"run.output": str(root / task / "run")}))
+    torch.save(kept, root / f"{task}-gradients-{rank}.pt")
+
+def detect(rank):
+    gradients(rank, "detect")
+
+def obb(rank):
+    gradients(rank, "obb")
+
+def mean_of_shards(task):
+    config = load_config(root / f"{task}.yaml")
+    data = DetectionDataModule(config)
+    config = resolve(config, run_length(config, len(data.train_catalog)))
+    data.use(config)
+    lightning.seed_everything(config.run.seed, verbose=False)
+    module = build_module(config, data).to(memory_format=torch.channels_last).train()
+    module.alpha = config.loss.alpha_initial
+    for rank in range(2):
+        loader = train_loader(data.train_pipeline(), 2, workers=0, seed=config.run.seed, rank=rank, world_size=2)
+        (module.objective(next(iter(loader))).total / 2).backward()
+    return {name: p.grad for name, p in module.detector.named_parameters()}
+
 def collected(shard):
     catalog = open_catalog(root / "boxes", "val", "detect")
     collector = ResultCollector(catalog, shard)
@@ -93,8 +123,10 @@ def scored(rank):
     with joined("cpu"):
         return collected(shard).score()
 
+for task in ("detect", "obb"):
+    torch.save(mean_of_shards(task), root / f"{task}-gradients.pt")
 (root / "alone.json").write_text(json.dumps(collected(range(6)).score()))
-for scenario in (whole, stopped, resumed, broken, skipping, scored):
+for scenario in (whole, stopped, resumed, broken, skipping, detect, obb, scored):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -116,33 +148,40 @@ for scenario in (whole, stopped, resumed, broken, skipping, scored):
 """
 
 
-@pytest.fixture(scope="module")
-def setting(tmp_path_factory):
-    """A folder and a configuration: seven training scenes in two shards, no object in rank 1's first batch."""
-    root = tmp_path_factory.mktemp("ranks")
-    synthetic.write_coco(root / "data", splits={"train": 7, "val": 6}, size=64, seed=3, task="pose")
+def scenes_of(root, task, **more):
+    """Write seven training scenes in two shards, no object in rank 1's first batch, and return the configuration."""
+    synthetic.write_coco(root / task, splits={"train": 7, "val": 6}, size=64, seed=3, task=task)
     settings = {
-        "data.path": str(root / "data"),
+        "data.path": str(root / task),
         "data.image_size": 64,
         "data.batch": 2,
         "data.workers": 0,
         "augment.mosaic": 0.0,
         "augment.mixup": 0.0,
-        "run.epochs": 2,
-        "run.validate_every": 2,
         "run.device": "cpu",
         "run.devices": 2,
         "run.fingerprint": True,
     }
-    config = load_config("pose", settings)
+    config = load_config(task, settings | more)
     data = DetectionDataModule(config)
     loader = train_loader(data.train_pipeline(), 2, workers=0, seed=config.run.seed, rank=1, world_size=2)
     emptied = {data.train_catalog.image_ids[index] for index in next(iter(loader)).indices.tolist()}
-    (file,) = (root / "data" / "annotations").glob("*_train.json")
+    (file,) = (root / task / "annotations").glob("*_train.json")
     document = json.loads(file.read_text())
     document["annotations"] = [one for one in document["annotations"] if one["image_id"] not in emptied]
     file.write_text(json.dumps(document))
+    return config
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory):
+    """A folder and the configuration of its scenes with keypoints, with those of other tasks beside them."""
+    root = tmp_path_factory.mktemp("ranks")
+    config = scenes_of(root, "pose", **{"run.epochs": 2, "run.validate_every": 2})
     (root / "config.yaml").write_text(config.to_yaml())
+    for task in ("detect", "obb"):
+        shorter = scenes_of(root, task, **{"run.epochs": 1})
+        (root / f"{task}.yaml").write_text(shorter.to_yaml())
     synthetic.write_coco(root / "boxes", splits={"val": 6}, size=64, seed=3)
     return root, config
 
@@ -159,6 +198,16 @@ def ranks(setting):
     return {
         name: [json.loads((root / f"{name}-{rank}.json").read_text()) for rank in (0, 1)] for name in names
     }
+
+
+@pytest.mark.parametrize("task", ["detect", "obb"])
+def test_a_step_of_both_is_the_mean_of_their_batches_in_one_process(ranks, setting, task):
+    expected, *found = (
+        torch.load(setting[0] / f"{task}-gradients{which}.pt") for which in ("", "-0", "-1")
+    )
+    for gradients in found:
+        torch.testing.assert_close(gradients, expected, rtol=0, atol=0)
+    assert all(value.abs().max() > 0 for value in expected.values())
 
 
 def test_weights_statistics_averages_and_metrics_are_the_same_bytes_in_both(ranks):

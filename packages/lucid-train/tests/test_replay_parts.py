@@ -17,6 +17,7 @@ from lucid_train.callbacks.replay import MEASURED, SETTLING, lend, take_back
 from lucid_train.replay import REPLAY_SWITCHES, NetworkRoute, ReplayedDetection, ReplayPlan, replay_plan
 
 SIDE = 32
+BY_NAME = {"capture_step", "compile_step"}
 
 
 def predictions(seed):
@@ -209,7 +210,7 @@ def test_auto_without_a_cuda_device_stays_native_and_says_so(caplog):
 def test_auto_on_the_tape_turns_on_what_the_task_has_and_measures():
     plan = replay_plan(FitConfig().updated(replay={"mode": "auto", "backend": "tape"}, run={"device": "cpu"}))
     assert plan.measured
-    assert set(plan.switches) == set(REPLAY_SWITCHES) - {"capture_segment_heads", "compile_step"}
+    assert set(plan.switches) == set(REPLAY_SWITCHES) - {"capture_segment_heads", *BY_NAME}
 
 
 def test_a_switch_that_is_off_stays_off_when_the_whole_step_is_to_replay():
@@ -218,7 +219,7 @@ def test_a_switch_that_is_off_stays_off_when_the_whole_step_is_to_replay():
     assert set(plan.switches) == set(REPLAY_SWITCHES) - {
         "capture_segment_heads",
         "capture_updates",
-        "compile_step",
+        *BY_NAME,
     }
 
 

@@ -200,6 +200,26 @@ def test_predict_and_draw_returns_what_it_drew(axes, image):
     assert len(axes.patches) == int((predictions.scores > 0).sum())
 
 
+@pytest.mark.parametrize(
+    ("terms", "scale", "drawn"),
+    [
+        (["mask", "semantic"], "linear", ["train/mask", "val/mask", "train/semantic", "val/semantic"]),
+        (["rle", "oks"], "linear", ["train/rle", "val/rle", "train/oks", "val/oks"]),
+        (["angle"], "log", ["train/o2o_box", "train/o2o_l1", "train/angle", "val/angle"]),
+    ],
+)
+def test_the_terms_of_a_task_have_a_panel_of_their_own(terms, scale, drawn):
+    names = ["loss", "o2m_box", "o2o_box", "o2o_l1", *terms]
+    figure = plot_curves({"epoch": [0, 1]} | {f"{side}/{n}": [3.0, 2.0] for side in ("train", "val") for n in names})
+    assert [line.get_label() for line in figure.axes[3].get_lines()] == drawn
+    assert figure.axes[3].get_yscale() == scale
+    assert [line.get_label() for line in figure.axes[2].get_lines()] == ["train/o2o_box", "train/o2o_l1"]
+
+
+def test_a_run_without_terms_of_its_task_has_three_panels():
+    assert len(plot_curves({"epoch": [0], "train/o2o_box": [1.0], "train/loss": [1.0]}).axes) == 3
+
+
 def test_curves_show_what_was_logged_and_say_what_was_not():
     figure = plot_curves({"epoch": [0, 1], "val/mAP": [0.1, 0.2], "val/mAP50": [math.nan, 0.5]}, mark_epoch=1)
     first, second, third = figure.axes

@@ -117,6 +117,7 @@ def fit(
     capture_orthogonalization: Annotated[bool | None, replayed("capture_orthogonalization")] = None,
     capture_updates: Annotated[bool | None, replayed("capture_updates")] = None,
     capture_gradient_norm: Annotated[bool | None, replayed("capture_gradient_norm")] = None,
+    capture_step: Annotated[bool | None, replayed("capture_step")] = None,
     compile_step: Annotated[bool | None, bounded("compile_step")] = None,
     fused_assignment: Annotated[
         bool | None,
@@ -176,6 +177,7 @@ def fit(
         "replay.capture_orthogonalization": capture_orthogonalization,
         "replay.capture_updates": capture_updates,
         "replay.capture_gradient_norm": capture_gradient_norm,
+        "replay.capture_step": capture_step,
         "replay.compile_step": compile_step,
         "loss.fused_assignment": fused_assignment,
         "data.device_hsv": device_hsv,

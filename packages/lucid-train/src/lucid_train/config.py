@@ -142,8 +142,9 @@ class ReplayConfig(_Section):
 
     ``mode`` ``step`` turns on every switch that fits the run and is not off, ``auto`` keeps them only where they are
     faster; with ``none`` a switch that is null is off. The tape is a CPU's stand-in for CUDA graphs: slower, for
-    following what a recording does. ``compile_step`` (detect) compiles the step, with the tape it only traces it; it
-    is on when set to true, whatever the mode.
+    following what a recording does. ``capture_step`` (detect, obb) records what ``capture_network`` and ``capture_loss``
+    record, as one; ``compile_step`` (detect) compiles it, with the tape it only traces it. These two are on when set to
+    true, whatever the mode.
     """
 
     mode: Literal["none", "auto", "step"] = "none"
@@ -154,6 +155,7 @@ class ReplayConfig(_Section):
     capture_orthogonalization: bool | None = None
     capture_updates: bool | None = None
     capture_gradient_norm: bool | None = None
+    capture_step: bool | None = None
     compile_step: bool | None = None
 
 

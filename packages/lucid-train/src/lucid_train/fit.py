@@ -107,16 +107,19 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
     check_switches(config)
     plan = replay_plan(config)
     data = DetectionDataModule(config)
+    folder, checkpoint = None, None
+    if resume is not None:
+        folder, checkpoint = from_first(find_run(config.run.output, resume))
     if config.data.batch is None:
-        config = config.updated(data={"batch": from_first(chosen_batch(config, data))})
+        # a run goes on with the batch that it found, however much memory is free now
+        batch = chosen_batch(config, data) if folder is None else stored_config(folder).data.batch
+        config = config.updated(data={"batch": from_first(batch)})
         log.info("data.batch: %d", config.data.batch)
     config = resolve(config, run_length(config, len(data.train_catalog)))
     data.use(config)
     identity = data_identity(data.train_catalog)
     tell_about(data.train_catalog)
-    folder, checkpoint = None, None
-    if resume is not None:
-        folder, checkpoint = from_first(find_run(config.run.output, resume))
+    if folder is not None:
         require_same(stored_config(folder), config)
         if checkpoint is None:
             log.warning("%s has no checkpoint yet: starting from its first step", folder)

@@ -30,7 +30,7 @@ from lucid_train.config import LossConfig, OptimizerConfig
 from lucid_train.multiscale import resized, step_size
 from lucid_train.nonfinite import StepGuard
 from lucid_train.processes import world_size
-from lucid_train.replay import CompiledStep, NetworkRoute
+from lucid_train.replay import CompiledStep, NetworkRoute, ReplayedStep
 from lucid_train.results import ResultCollector
 from lucid_train.tasks import task_row
 
@@ -53,7 +53,7 @@ class DetectionLitModule(lightning.LightningModule):
         ValueError: unknown task or size, or a name count that differs from ``num_classes``.
 
     The weight between the branches is the buffer-free attribute ``alpha`` (set by the progressive callback). What
-    replays parts of a step is lent by the replay callback for one fit: ``network_route``, ``compiled_step``,
+    replays parts of a step is lent by the replay callback for one fit: ``network_route``, ``whole_step``,
     ``clipper`` and ``optimizer_captures`` (keywords of MuSGD); copies of the module have none of it.
     """
 
@@ -93,12 +93,12 @@ class DetectionLitModule(lightning.LightningModule):
         self.multi_scale, self.multi_scale_seed = 0.0, 0
         self.step_guard: StepGuard | None = None
         self.network_route: NetworkRoute | None = None
-        self.compiled_step: CompiledStep | None = None
+        self.whole_step: CompiledStep | ReplayedStep | None = None
         self.clipper: GradientNorm | None = None
         self.optimizer_captures: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        lent: dict[str, Any] = dict.fromkeys(("step_guard", "network_route", "compiled_step", "clipper"))
+        lent: dict[str, Any] = dict.fromkeys(("step_guard", "network_route", "whole_step", "clipper"))
         lent["optimizer_captures"] = {}
         return {**super().__getstate__(), **lent}
 
@@ -144,13 +144,13 @@ class DetectionLitModule(lightning.LightningModule):
         return self._forward(batch, "train")[1]
 
     def _forward(self, batch: Batch, stage: str) -> tuple[HeadOutput | None, Any, tuple[Tensor, Tensor]]:
-        """Return the network's output (None from a compiled step), its losses, and points with strides."""
+        """Return the network's output (None from a whole step), its losses, and points with strides."""
         images = self.prepare_images(batch.images)
         height, width = images.shape[-2:]
         points, strides = make_points(height, width, self.detector.strides, device=images.device)
         targets = padded_targets(batch)
-        if stage == "train" and self.compiled_step is not None:
-            losses = self.compiled_step(images, points, strides, targets, self.alpha)
+        if stage == "train" and self.whole_step is not None:
+            losses = self.whole_step(images, points, strides, targets, self.alpha)
             return None, losses, (points, strides)
         if stage == "train" and self.network_route is not None:
             output = self.network_route(images, batch.labels.shape[1])

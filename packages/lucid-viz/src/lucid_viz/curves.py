@@ -16,7 +16,7 @@ Columns = Mapping[str, Sequence[float]]
 # one hue per series, dark enough on white: the palette's yellow is for images
 _HUES = (0, 8, 2, 7, 5, 4)
 _TOTALS = ("train/loss", "val/loss")
-_NOT_PARTS = ("train/loss", "train/o2m_")
+_PARTS, _OTHER_BRANCH = "train/o2o_", "train/o2m_"
 
 
 def read_metrics(path: str | Path) -> dict[str, list[float]]:
@@ -59,22 +59,32 @@ def read_metrics(path: str | Path) -> dict[str, list[float]]:
 
 
 def plot_curves(metrics: Columns | str | Path, mark_epoch: int | None = None) -> Figure:
-    """Return an open figure of a run's curves: AP, total loss, and on log axes the one-to-one parts and task terms.
+    """Return an open figure of a run's curves: AP, total loss, one-to-one parts and, where there are any, task terms.
 
     Args:
         metrics: columns by name, or where :func:`read_metrics` finds them.
         mark_epoch: draw a vertical line here (where mosaic ends, say).
 
-    A panel says "not logged" where its columns are missing.
+    Losses are on log axes. The terms of masks and keypoints are on a linear one, in training and validation; the angle
+    is beside the rotated overlap and distance that it belongs to. A panel says "not logged" where its columns are
+    missing.
     """
     columns = read_metrics(metrics) if isinstance(metrics, str | Path) else metrics
-    figure = Figure(figsize=(13.5, 3.9), layout="constrained")
-    panels: Any = figure.subplots(1, 3)
     scores = [name for name in columns if name.startswith("val/") and "mAP" in name]
-    parts = [name for name in columns if name.startswith("train/") and not name.startswith(_NOT_PARTS)]
+    parts = [name for name in columns if name.startswith(_PARTS)]
+    known = ("train/loss", _PARTS, _OTHER_BRANCH)
+    terms = [name for name in columns if name.startswith("train/") and not name.startswith(known)]
+    figure = Figure(figsize=(4.5 * (4 if terms else 3), 3.9), layout="constrained")
+    panels: Any = figure.subplots(1, 4 if terms else 3)
     _panel(panels[0], columns, scores[: len(_HUES)], "average precision (end-to-end)", log=False)
     _panel(panels[1], columns, _TOTALS, "loss", log=True)
     _panel(panels[2], columns, parts[: len(_HUES)], "one-to-one parts", log=True)
+    if "train/angle" in terms:
+        turned = [f"{_PARTS}box", f"{_PARTS}l1", "train/angle", "val/angle"]
+        _panel(panels[3], columns, turned, "rotated overlap, distance and angle", log=True)
+    elif terms:
+        both = [side + name.removeprefix("train/") for name in terms for side in ("train/", "val/")]
+        _panel(panels[3], columns, both[: len(_HUES)], "terms of the task", log=False)
     if mark_epoch is not None:
         for ax in panels:
             ax.axvline(mark_epoch, color="0.6", linewidth=0.8, linestyle=":")

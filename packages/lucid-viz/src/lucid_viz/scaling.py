@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lucid_viz.style import PALETTE
 
@@ -48,7 +48,16 @@ def plot_scaling(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) 
         )
         ax.plot(sizes, costs, color=PALETTE[8], marker="o", linestyle="none")
         for point in zip(sizes, costs, strict=True):
-            ax.annotate(f"{point[1]:.3g}", point, xytext=(5, -9), textcoords="offset points", fontsize=8)
+            # the largest size stands at the edge, so its number goes to the left of it
+            inward = point[0] == max(sizes)
+            ax.annotate(
+                _plain(point[1]),
+                point,
+                xytext=(-6, 3) if inward else (5, -9),
+                textcoords="offset points",
+                ha="right" if inward else "left",
+                fontsize=8,
+            )
         # the upright axis spans at least the ratio of the sizes, so that a flat cost looks flat
         half = 1.3 * max(max(sizes) / min(sizes), max(costs) / min(costs)) ** 0.5
         middle = (max(costs) * min(costs)) ** 0.5
@@ -56,6 +65,8 @@ def plot_scaling(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) 
         ax.set_ylim(middle / half, middle * half)
         ax.set_xticks(list(sizes), [f"{size:g}" for size in sizes])
         ax.xaxis.minorticks_off()
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
         ax.yaxis.set_minor_formatter(NullFormatter())
         ax.margins(x=0.14)
         ax.grid(alpha=0.25)
@@ -63,3 +74,8 @@ def plot_scaling(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) 
     for ax in panels.flat[len(curves) :]:
         ax.set_axis_off()
     return figure
+
+
+def _plain(number: float) -> str:
+    """Return three significant digits without a power of ten: 1.23, 45.6, 18,100."""
+    return f"{float(f'{number:.3g}'):,.10g}"

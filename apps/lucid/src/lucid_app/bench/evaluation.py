@@ -90,24 +90,24 @@ def scorers(
         engines[FAST] = ("faster_coco_eval", "faster_coco_eval", "COCOeval_faster")
         lucid["lucid, engine faster"] = "faster"
     calls: dict[str, Callable[[], object]] = {}
-    for name, place in engines.items():
-        calls[name] = lambda name=name, place=place: found.update({name: directly(truth, results, *place)})  # type: ignore[misc]
+    for name, (index, scorer, kind) in engines.items():
+        # imported here, so that no timed call imports anything
+        parts = import_module(index).COCO, getattr(import_module(scorer), kind)
+        calls[name] = lambda name=name, parts=parts: found.update({name: directly(truth, results, *parts)})  # type: ignore[misc]
     for name, engine in lucid.items():
         calls[name] = lambda name=name, engine=engine: found.update({name: by_lucid(truth, results, engine)})  # type: ignore[misc]
     return calls
 
 
 def directly(
-    truth: dict[str, Any], results: list[dict[str, Any]], index: str, scorer: str, name: str
+    truth: dict[str, Any], results: list[dict[str, Any]], index: type[Any], scorer: type[Any]
 ) -> list[float]:
     """Return the twelve numbers of an engine called as its own documentation calls it."""
     with redirect_stdout(io.StringIO()):
-        coco = import_module(index).COCO()
+        coco = index()
         coco.dataset = truth
         coco.createIndex()
-        evaluator = getattr(import_module(scorer), name)(
-            coco, coco.loadRes([dict(row) for row in results]), "bbox"
-        )
+        evaluator = scorer(coco, coco.loadRes([dict(row) for row in results]), "bbox")
         evaluator.evaluate()
         evaluator.accumulate()
         evaluator.summarize()

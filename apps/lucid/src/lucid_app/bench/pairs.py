@@ -4,6 +4,7 @@ The protocol: a warm-up pair that is not counted, then pairs whose order alterna
 then one pair at a larger batch. No run is dropped for being slow.
 """
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ from lucid_train import ConfigError, FitConfig, chosen_device, write_json, write
 ARMS = ("baseline", "candidate")
 SCREEN = "screen-"
 """Begins the name of the pair at a larger batch."""
+PACKAGES = tuple(
+    f"lucid_{name}" for name in ("app", "capture", "data", "geometry", "models", "optim", "train", "viz")
+)
 LIBRARIES = ("lightning", "torchvision", "triton")
 Pair = dict[str, dict[str, Any]]
 Say = Callable[[str], None]
@@ -63,6 +68,7 @@ class Plan:
         return {
             "configs": {arm: config.model_dump(mode="json") for arm, config in self.configs.items()},
             "machine": machine(self.device, LIBRARIES),
+            "source": source_digest(),
         }
 
 
@@ -115,6 +121,17 @@ def arm_order(name: str) -> tuple[str, ...]:
     return ARMS[::-1] if name.isdecimal() and int(name) % 2 == 0 else ARMS
 
 
+def source_digest() -> str:
+    """Return one SHA-256 over the code of every lucid package, which may change while its version stays."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        spec = find_spec(package)
+        for place in (spec and spec.submodule_search_locations) or ():
+            for file in sorted(Path(place).rglob("*.py")):
+                digest.update(f"{package} {file.relative_to(place)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
 def _claim(folder: Path, plan: Plan) -> None:
     file = folder / "plan.json"
     identity = json.loads(json.dumps(plan.identity()))
@@ -137,6 +154,7 @@ def _claim(folder: Path, plan: Plan) -> None:
 _PARTS = {
     "configs": "pair of configurations",
     "machine": "machine or version",
+    "source": "state of lucid's code",
 }
 
 

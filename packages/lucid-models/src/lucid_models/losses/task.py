@@ -94,10 +94,32 @@ class TaskLoss(nn.Module):
         tensor. Raises ValueError when the targets or the output lack what the task needs, or hold it in
         another shape, and what `check_labels` raises for labels on the CPU.
         """
+        return self._objective(self.detection, output, points, strides, targets, alpha)
+
+    def compute(
+        self,
+        output: HeadOutput,
+        points: Tensor,
+        strides: Tensor,
+        targets: PaddedTargets,
+        alpha: float | Tensor,
+    ) -> TaskLossResult:
+        """Return what a call returns without looking at the labels: nothing is read on the host, as recording asks."""
+        return self._objective(self.detection.compute, output, points, strides, targets, alpha)
+
+    def _objective(
+        self,
+        detect: Callable[..., LossResult],
+        output: HeadOutput,
+        points: Tensor,
+        strides: Tensor,
+        targets: PaddedTargets,
+        alpha: float | Tensor,
+    ) -> TaskLossResult:
         # the flow and the mask assembly are matrix products, which autocast would round
         with torch.autocast(points.device.type, enabled=False):
             boxes = need(targets, "rboxes", (5,)) if self.rotated else targets.boxes
-            detection = self.detection(output, points, strides, boxes, targets.labels, targets.valid, alpha)
+            detection = detect(output, points, strides, boxes, targets.labels, targets.valid, alpha)
             extra = cast(Terms, self.extra(Step(output, points, strides, targets, detection, alpha)))
             total = detection.total
             for name, value in extra.items():

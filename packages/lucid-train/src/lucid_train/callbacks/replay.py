@@ -16,7 +16,7 @@ from lucid_capture import GradientNorm, GuardedRegion, RegionGroup, ReplayReport
 from lucid_optim import MuSGD
 from lucid_train.files import write_json
 from lucid_train.module import DetectionLitModule
-from lucid_train.replay import REPLAY_SWITCHES, CompiledStep, NetworkRoute, ReplayedDetection, ReplayPlan
+from lucid_train.replay import REPLAY_SWITCHES, CompiledStep, NetworkRoute, ReplayedDetection, ReplayedStep, ReplayPlan
 
 log = logging.getLogger("lucid")
 
@@ -60,7 +60,8 @@ class Replay(Callback):
         if self.plan.backend is None:
             return
         self._regions = lend(pl_module, trainer.optimizers[0], self.plan)
-        self._compiled = pl_module.compiled_step
+        step = pl_module.whole_step
+        self._compiled = step if isinstance(step, CompiledStep) else None
         for region in (region for regions in self._regions.values() for region in regions):
             self._group.add(region)
         if self.plan.measured:
@@ -170,10 +171,15 @@ def lend(
         detection = ReplayedDetection(module.criterion.detection, plan.backend, module.device)
         module.criterion.detection = detection
         lent["capture_loss"] = [detection.region]
+    if plan.has("capture_step"):
+        module.whole_step = step = ReplayedStep(
+            module.detector, module.criterion, plan.backend, module.device
+        )
+        lent["capture_step"] = [step.region]
     if plan.has("compile_step"):
         # the tape follows work and compiles nothing, and so does this back-end of torch.compile
         compiler = "eager" if isinstance(plan.backend, TapeBackend) else "inductor"
-        module.compiled_step = CompiledStep(module.detector, module.criterion, module.device, compiler)
+        module.whole_step = CompiledStep(module.detector, module.criterion, module.device, compiler)
     if plan.has("capture_gradient_norm"):
         module.clipper = GradientNorm(backend=plan.backend)
         lent["capture_gradient_norm"] = [module.clipper.region]
@@ -189,9 +195,9 @@ def lend(
 
 def take_back(module: DetectionLitModule) -> None:
     """Leave a module as it was before `lend`."""
-    if module.compiled_step is not None:
-        module.compiled_step.close()
-    module.network_route, module.compiled_step, module.clipper = None, None, None
+    if isinstance(module.whole_step, CompiledStep):
+        module.whole_step.close()
+    module.network_route, module.whole_step, module.clipper = None, None, None
     module.optimizer_captures = {}
     if isinstance(module.criterion.detection, ReplayedDetection):
         module.criterion.detection = module.criterion.detection.native

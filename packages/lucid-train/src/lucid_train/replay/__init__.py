@@ -5,6 +5,7 @@ from lucid_train.replay.loss import ReplayedDetection
 from lucid_train.replay.network import NetworkRoute
 from lucid_train.replay.plan import ReplayPlan, replay_plan
 from lucid_train.replay.table import REPLAY_SWITCHES, ReplaySwitch
+from lucid_train.replay.whole import ReplayedStep
 
 __all__ = [
     "REPLAY_SWITCHES",
@@ -13,5 +14,6 @@ __all__ = [
     "ReplayPlan",
     "ReplaySwitch",
     "ReplayedDetection",
+    "ReplayedStep",
     "replay_plan",
 ]

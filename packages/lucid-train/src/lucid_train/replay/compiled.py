@@ -12,7 +12,7 @@ from torch._functorch import config as functorch_config
 from lucid_capture import HostScalars, Reason, RegionReport, ReplayWarning
 from lucid_models import Detector, PaddedTargets, TaskLoss, TaskLossResult, check_labels
 from lucid_train.processes import world_size
-from lucid_train.replay.loss import detached
+from lucid_train.replay.whole import total_alone
 
 
 class CompiledStep:
@@ -98,10 +98,7 @@ class CompiledStep:
         alpha: Tensor,
     ) -> TaskLossResult:
         targets = PaddedTargets(boxes, labels, valid)
-        found: TaskLossResult = self._criterion(self._detector(images), points, strides, targets, alpha)
-        parts = found.detection
-        parts = parts._replace(o2m=detached(parts.o2m), o2o=detached(parts.o2o))
-        return found._replace(detection=parts)
+        return total_alone(self._criterion(self._detector(images), points, strides, targets, alpha))
 
     def _backend(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
         """Return the compiled form of a graph, which counts its launches: a graph that never ran proves nothing."""

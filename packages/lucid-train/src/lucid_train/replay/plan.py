@@ -28,8 +28,9 @@ class ReplayPlan:
 def replay_plan(config: FitConfig) -> ReplayPlan:
     """Return what to replay.
 
-    ``replay.mode`` ``step`` turns on every switch that fits the run and is not off; ``auto`` does so where there
-    is a CUDA device (or the tape is asked for by name), and the run then keeps the faster of native and replayed steps.
+    ``replay.mode`` ``step`` turns on every switch that fits the run and is not off, but for those that want their name;
+    ``auto`` does so where there is a CUDA device (or the tape is asked for), and the run then keeps the faster of
+    native and replayed steps.
 
     Raises:
         ConfigError: a switch that was asked for cannot be had; one line with the remedy.
@@ -64,7 +65,7 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
     allowed = tuple(
         name
         for name, switch in REPLAY_SWITCHES.items()
-        if (name in asked or not (switch.bounded or getattr(settings, name) is False or name in excluded))
+        if (name in asked or not (switch.by_name or getattr(settings, name) is False or name in excluded))
         and _problem(name, config) is None
     )
     if config.run.devices > 1:
@@ -87,7 +88,7 @@ def _problem(name: str, config: FitConfig) -> str | None:
         return f"keeps the native bytes in {wanted} only; use --precision {switch.precisions[0]}, or leave it out"
     if clash := [other for other in switch.excludes if getattr(config.replay, other)]:
         return f"covers what replay.{clash[0]} records; leave one of them out"
-    recorded = ("capture_network", "capture_segment_heads")
+    recorded = ("capture_network", "capture_segment_heads", "capture_step")
     if config.model.freeze and name in recorded:
         return "records the backward pass of every stage, and model.freeze leaves some out; leave one of them out"
     if config.data.multi_scale and name in (*recorded, "capture_loss", "compile_step"):

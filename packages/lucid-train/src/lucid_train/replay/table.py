@@ -17,7 +17,8 @@ class ReplaySwitch:
         tasks: tasks that have the part.
         precisions: those in which replay gives the native bytes.
         parts: by task, the parts of the network that the switch records; empty for what is no part of it.
-        bounded: whether what is learned is close to the native bytes, not the same; such a switch is on by name only.
+        bounded: whether what is learned is close to the native bytes, not the same.
+        by_name: whether it is on only when asked for by name, whatever the mode.
         excludes: switches that do not go with it.
     """
 
@@ -26,6 +27,7 @@ class ReplaySwitch:
     precisions: tuple[str, ...] = _PRECISIONS
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     bounded: bool = False
+    by_name: bool = False
     excludes: tuple[str, ...] = ()
 
 
@@ -58,12 +60,20 @@ REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
             "Replay the whole preparation of the optimizer's updates. No gain at batch 32."
         ),
         "capture_gradient_norm": ReplaySwitch("Replay the total gradient norm that clipping needs."),
+        "capture_step": ReplaySwitch(
+            "Replay network, assignment and loss as one recording, forward and backward (detect, obb), in place of "
+            "--capture-network and --capture-loss. Recorded anew as pictures with more objects come.",
+            tasks=("detect", "obb"),
+            by_name=True,
+            excludes=("capture_network", "capture_loss"),
+        ),
         "compile_step": ReplaySwitch(
             "Compile network, assignment and loss (detect). What is learned is close, not the same bytes. Compiling "
             "takes minutes: slower in a short run.",
             tasks=("detect",),
             bounded=True,
-            excludes=("capture_network", "capture_loss"),
+            by_name=True,
+            excludes=("capture_network", "capture_loss", "capture_step"),
         ),
     }
 )
