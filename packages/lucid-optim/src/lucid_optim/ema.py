@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from operator import is_not
 from typing import Any
 
 import torch
@@ -43,6 +44,12 @@ class ModelEMA:
         self.steps_seen = 0
         self.shadow: dict[str, Tensor] = {name: t.detach().clone() for name, t in _averaged(module).items()}
         self._live: list[Tensor] | None = None
+        self._seen: tuple[Tensor, ...] = ()
+        self._order: tuple[Tensor, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the module's own tensors are no part of its average
+        return {**self.__dict__, "_seen": (), "_order": ()}
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
@@ -61,9 +68,8 @@ class ModelEMA:
         live = self._matched(module)
         shadow = list(self.shadow.values())
         for bucket in same_kind_buckets(shadow):
-            torch._foreach_lerp_(
-                [shadow[i] for i in bucket], [live[i].to(shadow[i].dtype) for i in bucket], weight
-            )
+            dtype = shadow[bucket[0]].dtype
+            torch._foreach_lerp_([shadow[i] for i in bucket], [live[i].to(dtype) for i in bucket], weight)
 
     @torch.no_grad()
     def swap_in(self, module: nn.Module) -> None:
@@ -121,13 +127,28 @@ class ModelEMA:
 
     def _matched(self, module: nn.Module) -> list[Tensor]:
         """Return the module's tensors in the shadow's order, after moving the shadow to their devices."""
-        live = _averaged(module)
-        if live.keys() != self.shadow.keys():
-            _same_names(live, self.shadow, "the module")
-        for name, tensor in live.items():
-            if self.shadow[name].device != tensor.device:
-                self.shadow[name] = self.shadow[name].to(tensor.device)
-        return [live[name].detach() for name in self.shadow]
+        tensors = _tensors(module)
+        # names are walked only when a tensor was added, removed or replaced: on a host that costs as much as a blend
+        if len(tensors) != len(self._seen) or any(map(is_not, tensors, self._seen)):
+            live = _averaged(module)
+            if live.keys() != self.shadow.keys():
+                _same_names(live, self.shadow, "the module")
+            self._seen, self._order = tensors, tuple(live[name] for name in self.shadow)
+        for (name, shadow), tensor in zip(self.shadow.items(), self._order, strict=True):
+            if shadow.device != tensor.device:
+                self.shadow[name] = shadow.to(tensor.device)
+        return [tensor.detach() for tensor in self._order]
+
+
+def _tensors(module: nn.Module) -> tuple[Tensor, ...]:
+    """Return every parameter and buffer below a module, in one order, with those it meets twice."""
+    found: list[Tensor] = []
+    left = [module]
+    while left:
+        one = left.pop()
+        found += [t for t in (*one._parameters.values(), *one._buffers.values()) if t is not None]
+        left += [child for child in one._modules.values() if child is not None]
+    return tuple(found)
 
 
 def _averaged(module: nn.Module) -> dict[str, Tensor]:
