@@ -93,6 +93,14 @@ def test_a_wrong_option_is_one_line_before_any_work(lucid, words, why):
     assert lucid.files() == []
 
 
+def test_an_older_torchvision_is_one_line(lucid, monkeypatch):
+    monkeypatch.setattr("lucid_app.bench.geometry.torchvision_box_iou", lambda boxes1, boxes2: None)
+    status, _, said = lucid("bench", "geometry", "--quick")
+    assert status == 1
+    assert said.startswith("error: the installed torchvision knows no rotated boxes; install lucid-app")
+    assert len(said.strip().splitlines()) == 1
+
+
 @pytest.fixture
 def results(tmp_path):
     record = Record(

@@ -216,6 +216,7 @@ end_with_parent()
 time.sleep(0.2)  # the thread reads by now
 child = os.fork()
 if not child:
+    signal.alarm(10)
     sys.stdin.close()  # as multiprocessing does in the process it forked
     os._exit(0)
 os.waitpid(child, 0)

@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from lucid_data import synthetic
-from lucid_train import DetectionDataModule, load_config
+from lucid_train import ConfigError, DetectionDataModule, load_config
 from lucid_train.datamodule import augment_policy, choose_splits
+from lucid_train.switches import check_switches
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,32 @@ def test_mosaic_closes_where_the_configuration_says(small_config):
 def test_augmentation_settings_replace_the_policys(small_config):
     policy = augment_policy(small_config(**{"augment.scale": 0.25, "augment.hue": 0.0}))
     assert (policy.scale, policy.hue, policy.flip_horizontal) == (0.25, 0.0, 0.5)
+
+
+@pytest.mark.parametrize("task", ["detect", "segment", "pose", "obb"])
+def test_the_overfit_recipe_changes_no_image(small_config, task):
+    policy = augment_policy(load_config("overfit", {"model.task": task}))
+    moving = (
+        "mosaic",
+        "mixup",
+        "copy_paste",
+        "scale",
+        "translate",
+        "degrees",
+        "shear",
+        "hue",
+        "saturation",
+        "value",
+    )
+    assert {
+        name: getattr(policy, name) for name in (*moving, "flip_horizontal", "flip_vertical")
+    } == dict.fromkeys((*moving, "flip_horizontal", "flip_vertical"), 0.0)
+
+
+def test_copy_paste_is_for_tasks_that_read_outlines():
+    assert augment_policy(load_config("segment", {"augment.copy_paste": 0.3})).copy_paste == 0.3
+    check_switches(load_config("segment", {"augment.copy_paste": 0.3}))
+    with pytest.raises(
+        ConfigError, match=r"augment\.copy_paste pastes objects.*the task is detect; leave it out"
+    ):
+        check_switches(load_config("detect", {"augment.copy_paste": 0.3}))

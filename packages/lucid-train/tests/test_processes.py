@@ -83,9 +83,10 @@ def skipping(rank):
 def gradients(rank, task):
     kept = {}
     def keep(self, optimizer):
-        kept.update({name: p.grad.clone() for name, p in self.detector.named_parameters()} if not kept else {})
+        if not kept:
+            kept.update({name: p.grad.clone() for name, p in self.detector.named_parameters()})
     DetectionLitModule.on_before_optimizer_step = keep  # what processes sent each other, not clipped yet
-    fit(load_config(root / f"{task}.yaml", {"run.output": str(root / task / "run")}))
+    fit(load_config(root / f"{task}.yaml", {"run.output": str(root / f"{task}-run")}))
     torch.save(kept, root / f"{task}-gradients-{rank}.pt")
 
 def detect(rank):
@@ -123,8 +124,6 @@ def scored(rank):
     with joined("cpu"):
         return collected(shard).score()
 
-for task in ("detect", "obb"):
-    torch.save(mean_of_shards(task), root / f"{task}-gradients.pt")
 (root / "alone.json").write_text(json.dumps(collected(range(6)).score()))
 for scenario in (whole, stopped, resumed, broken, skipping, detect, obb, scored):
     with socket.socket() as free:
@@ -145,6 +144,9 @@ for scenario in (whole, stopped, resumed, broken, skipping, detect, obb, scored)
         ranks.append(pid)
     if any(os.waitpid(pid, 0)[1] for pid in ranks):
         sys.exit(f"{scenario.__name__} failed")
+# a backward pass starts threads that a fork would not survive where there are GPUs
+for task in ("detect", "obb"):
+    torch.save(mean_of_shards(task), root / f"{task}-gradients.pt")
 """
 
 
@@ -202,9 +204,7 @@ def ranks(setting):
 
 @pytest.mark.parametrize("task", ["detect", "obb"])
 def test_a_step_of_both_is_the_mean_of_their_batches_in_one_process(ranks, setting, task):
-    expected, *found = (
-        torch.load(setting[0] / f"{task}-gradients{which}.pt") for which in ("", "-0", "-1")
-    )
+    expected, *found = (torch.load(setting[0] / f"{task}-gradients{which}.pt") for which in ("", "-0", "-1"))
     for gradients in found:
         torch.testing.assert_close(gradients, expected, rtol=0, atol=0)
     assert all(value.abs().max() > 0 for value in expected.values())

@@ -21,6 +21,7 @@ CASES = [
     ("detect", "capture_gradient_norm"),
     ("detect", "capture_step"),
     ("detect", "all"),
+    ("detect", "whole"),
     ("pose", "all"),
     ("segment", "capture_segment_heads"),
     ("segment", "all"),

@@ -23,6 +23,8 @@ def test_costs_are_written_in_three_digits_without_a_power_of_ten_and_inside_the
     ax = figure.axes[0]
     assert [text.get_text() for text in ax.texts] == ["1.23", "45.7", "988", "18,100"]
     figure.draw_without_rendering()
+    ticks = [text.get_text() for text in ax.get_yticklabels()]
+    assert {"1", "10", "200", "50,000"} <= set(ticks)
     frame = ax.get_window_extent()
     assert all(frame.x0 <= text.get_window_extent().x0 <= frame.x1 for text in ax.texts)
     assert all(text.get_window_extent().x1 <= frame.x1 for text in ax.texts)
@@ -33,7 +35,9 @@ def test_a_flat_cost_looks_flat():
     assert high / low > 100
 
 
-@pytest.mark.parametrize("curve", [([1], [1.0]), ([1, 2], [1.0]), ([1, 2], [0.0, 1.0]), ([-1, 2], [1.0, 1.0])])
+@pytest.mark.parametrize(
+    "curve", [([1], [1.0]), ([1, 2], [1.0]), ([1, 2], [0.0, 1.0]), ([-1, 2], [1.0, 1.0])]
+)
 def test_what_cannot_be_fitted_is_refused_by_its_title(curve):
     with pytest.raises(ValueError, match="a step by batch: need two or more pairs of positive numbers"):
         plot_scaling({"a step by batch": curve})

@@ -210,10 +210,17 @@ def test_predict_and_draw_returns_what_it_drew(axes, image):
 )
 def test_the_terms_of_a_task_have_a_panel_of_their_own(terms, scale, drawn):
     names = ["loss", "o2m_box", "o2o_box", "o2o_l1", *terms]
-    figure = plot_curves({"epoch": [0, 1]} | {f"{side}/{n}": [3.0, 2.0] for side in ("train", "val") for n in names})
+    figure = plot_curves(
+        {"epoch": [0, 1]} | {f"{side}/{n}": [3.0, 2.0] for side in ("train", "val") for n in names}
+    )
     assert [line.get_label() for line in figure.axes[3].get_lines()] == drawn
     assert figure.axes[3].get_yscale() == scale
     assert [line.get_label() for line in figure.axes[2].get_lines()] == ["train/o2o_box", "train/o2o_l1"]
+
+
+def test_a_likelihood_below_zero_is_inside_its_panel():
+    ax = plot_curves({"epoch": [0, 1], "train/rle": [2.0, -1.5], "val/rle": [1.0, 0.5]}).axes[3]
+    assert ax.get_ylim()[0] < -1.5
 
 
 def test_a_run_without_terms_of_its_task_has_three_panels():

@@ -71,6 +71,7 @@ class AugmentConfig(_Section):
 
     mosaic: Fraction | None = None
     mixup: Fraction | None = None
+    copy_paste: Fraction | None = None
     scale: Annotated[float, Field(ge=0, lt=1)] | None = None
     translate: Fraction | None = None
     degrees: NonNegative | None = None
@@ -142,9 +143,9 @@ class ReplayConfig(_Section):
 
     ``mode`` ``step`` turns on every switch that fits the run and is not off, ``auto`` keeps them only where they are
     faster; with ``none`` a switch that is null is off. The tape is a CPU's stand-in for CUDA graphs: slower, for
-    following what a recording does. ``capture_step`` (detect, obb) records what ``capture_network`` and ``capture_loss``
-    record, as one; ``compile_step`` (detect) compiles it, with the tape it only traces it. These two are on when set to
-    true, whatever the mode.
+    following what a recording does. ``capture_step`` (detect, obb) records network, assignment and loss as one;
+    ``compile_step`` (detect) compiles them, with the tape it only traces them. These two are on when set to true,
+    whatever the mode.
     """
 
     mode: Literal["none", "auto", "step"] = "none"

@@ -166,7 +166,7 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
             traceback.clear_frames(error.__traceback__)
             del trainer, module, ema, callbacks, history, saver, replay
             gc.collect()
-            raise out_of_memory(config, data) from error
+            raise out_of_memory(config, data, resume) from error
         raise
     digests = None
     if config.run.fingerprint:
@@ -224,9 +224,14 @@ def chosen_batch(config: FitConfig, data: DetectionDataModule) -> int:
     return measured_batch(config, data, lambda: build_module(resolve(config, length), data))
 
 
-def out_of_memory(config: FitConfig, data: DetectionDataModule) -> MemoryError:
+def out_of_memory(config: FitConfig, data: DetectionDataModule, resume: str | None = None) -> MemoryError:
     """Return the error of a run whose step did not fit, with the batch that fits, where trial steps can tell."""
     head = f"out of memory at {config.data.batch} images a step"
+    if resume is not None:
+        return MemoryError(
+            f"{head}, which a resumed run keeps; free memory, or begin a new run from its weights: --init CHECKPOINT "
+            "with a smaller --batch"
+        )
     try:
         fits = chosen_batch(config, data)
     except (RuntimeError, MemoryError):

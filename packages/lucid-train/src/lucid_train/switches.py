@@ -11,6 +11,11 @@ def check_switches(config: FitConfig) -> None:
     check_loggers(config)
     if set(config.model.freeze) == {"backbone", "neck", "head"}:
         raise ConfigError("model.freeze names every stage, which leaves nothing to learn; leave one out")
+    if config.augment.copy_paste and config.model.task != "segment":
+        raise ConfigError(
+            "augment.copy_paste pastes objects along their outlines, which belongs to segment, and the task is "
+            f"{config.model.task}; leave it out"
+        )
     if data.cache_train_images and data.cache_prepared_train_images:
         raise ConfigError(
             "data.cache_prepared_train_images already holds every training image; leave data.cache_train_images out"

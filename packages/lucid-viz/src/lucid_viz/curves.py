@@ -95,7 +95,7 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
     ax.set_title(title)
     ax.set_xlabel("epoch")
     epochs = columns.get("epoch", [])
-    drawn = 0
+    drawn: list[float] = []
     for position, name in enumerate(names):
         points = [
             (epoch, value)
@@ -104,7 +104,7 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
         ]
         if not points:
             continue
-        drawn += 1
+        drawn += [value for _, value in points]
         color = PALETTE[_HUES[position]]
         ax.plot(*zip(*points, strict=True), color=color, label=name, marker="." if len(points) < 40 else None)
         ax.annotate(
@@ -120,7 +120,7 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
         return
     if log:
         ax.set_yscale("log")
-    else:
+    elif min(drawn) >= 0:  # a likelihood may be below zero
         ax.set_ylim(bottom=0)
     ax.grid(alpha=0.25)
     ax.legend(fontsize=8, frameon=False)

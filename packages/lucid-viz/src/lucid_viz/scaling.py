@@ -66,7 +66,7 @@ def plot_scaling(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) 
         ax.set_xticks(list(sizes), [f"{size:g}" for size in sizes])
         ax.xaxis.minorticks_off()
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
         ax.yaxis.set_minor_formatter(NullFormatter())
         ax.margins(x=0.14)
         ax.grid(alpha=0.25)
@@ -77,5 +77,7 @@ def plot_scaling(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) 
 
 
 def _plain(number: float) -> str:
-    """Return three significant digits without a power of ten: 1.23, 45.6, 18,100."""
-    return f"{float(f'{number:.3g}'):,.10g}"
+    """Return three significant digits without a power of ten: 0.00123, 45.6, 18,100."""
+    if number >= 1000:
+        return f"{float(f'{number:.3g}'):,.0f}"
+    return np.format_float_positional(number, precision=3, fractional=False, trim="-")

@@ -1,5 +1,6 @@
 """``lucid bench geometry``: rotated overlap, suppression and clipping beside torchvision and shapely."""
 
+import inspect
 import math
 import subprocess
 import sys
@@ -57,6 +58,11 @@ def geometry(
     Examples:
         lucid bench geometry
     """
+    if "fmt" not in inspect.signature(torchvision_box_iou).parameters:
+        raise ValueError(
+            "the installed torchvision knows no rotated boxes; install lucid-app with its extra 'bench', which has one "
+            "that does"
+        )
     device = prepare(device, threads, output, rounds)
     few = 40 if quick else 1000
     if quick:

@@ -104,7 +104,11 @@ class TaskLoss(nn.Module):
         targets: PaddedTargets,
         alpha: float | Tensor,
     ) -> TaskLossResult:
-        """Return what a call returns without looking at the labels: nothing is read on the host, as recording asks."""
+        """Return what a call returns, labels unread: the form for recordings, which must read nothing on the host.
+
+        Takes what a call takes. Hooks of the module are not called, and labels outside of the classes are undefined
+        behaviour: check them before.
+        """
         return self._objective(self.detection.compute, output, points, strides, targets, alpha)
 
     def _objective(

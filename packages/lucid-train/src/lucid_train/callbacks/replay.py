@@ -16,7 +16,14 @@ from lucid_capture import GradientNorm, GuardedRegion, RegionGroup, ReplayReport
 from lucid_optim import MuSGD
 from lucid_train.files import write_json
 from lucid_train.module import DetectionLitModule
-from lucid_train.replay import REPLAY_SWITCHES, CompiledStep, NetworkRoute, ReplayedDetection, ReplayedStep, ReplayPlan
+from lucid_train.replay import (
+    REPLAY_SWITCHES,
+    CompiledStep,
+    NetworkRoute,
+    ReplayedDetection,
+    ReplayedStep,
+    ReplayPlan,
+)
 
 log = logging.getLogger("lucid")
 
@@ -172,9 +179,7 @@ def lend(
         module.criterion.detection = detection
         lent["capture_loss"] = [detection.region]
     if plan.has("capture_step"):
-        module.whole_step = step = ReplayedStep(
-            module.detector, module.criterion, plan.backend, module.device
-        )
+        module.whole_step = step = ReplayedStep(module, plan.backend, module.device)
         lent["capture_step"] = [step.region]
     if plan.has("compile_step"):
         # the tape follows work and compiles nothing, and so does this back-end of torch.compile
@@ -195,7 +200,7 @@ def lend(
 
 def take_back(module: DetectionLitModule) -> None:
     """Leave a module as it was before `lend`."""
-    if isinstance(module.whole_step, CompiledStep):
+    if module.whole_step is not None:
         module.whole_step.close()
     module.network_route, module.whole_step, module.clipper = None, None, None
     module.optimizer_captures = {}

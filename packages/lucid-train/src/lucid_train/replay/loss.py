@@ -43,15 +43,11 @@ class ReplayedDetection(DetectionLoss):
         self.native = native
         self._scalars = HostScalars({"alpha": 0.0}, device)
         self._capacity = capacity = Capacity(limit=MOST_ROWS)
-        settings = [name for name, value in vars(native).items() if isinstance(value, bool | int | float)]
         self.region = GuardedRegion(
             "loss",
             self._arithmetic,
             backend=backend,
-            certificate=FunctionCertificate(
-                form=lambda: id(self.form),
-                **{name: lambda name=name: getattr(self, name) for name in settings},
-            ),
+            certificate=settings_of(self),
             differentiable=True,
             growth=True,
             admit=lambda *args: args[-2].shape[1] == capacity.rows,
@@ -102,6 +98,16 @@ class ReplayedDetection(DetectionLoss):
         output = HeadOutput(BranchOutput(*many), BranchOutput(*one))
         found = self.compute(output, points, strides, boxes, labels, valid, alpha)
         return found._replace(o2m=detached(found.o2m), o2o=detached(found.o2o))
+
+
+def settings_of(loss: DetectionLoss) -> FunctionCertificate:
+    """Return what a recording of a loss bakes in: the numbers it was built with, and what a box is to it."""
+    numbers = [name for name, value in vars(loss).items() if isinstance(value, bool | int | float)]
+    # the form is kept alive here, so that no other one ever has its address
+    held = loss.form
+    return FunctionCertificate(
+        form=lambda: loss.form is held, **{name: lambda name=name: getattr(loss, name) for name in numbers}
+    )
 
 
 def _itself(native: DetectionLoss) -> DetectionLoss:

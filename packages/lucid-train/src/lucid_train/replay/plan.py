@@ -88,10 +88,9 @@ def _problem(name: str, config: FitConfig) -> str | None:
         return f"keeps the native bytes in {wanted} only; use --precision {switch.precisions[0]}, or leave it out"
     if clash := [other for other in switch.excludes if getattr(config.replay, other)]:
         return f"covers what replay.{clash[0]} records; leave one of them out"
-    recorded = ("capture_network", "capture_segment_heads", "capture_step")
-    if config.model.freeze and name in recorded:
+    if config.model.freeze and switch.every_stage:
         return "records the backward pass of every stage, and model.freeze leaves some out; leave one of them out"
-    if config.data.multi_scale and name in (*recorded, "capture_loss", "compile_step"):
+    if config.data.multi_scale and switch.one_canvas:
         return "records one canvas, and data.multi_scale has several; leave one of them out"
     if name == "capture_gradient_norm" and config.optimizer.clip_norm is None:
         return (

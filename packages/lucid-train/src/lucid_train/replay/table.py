@@ -20,6 +20,8 @@ class ReplaySwitch:
         bounded: whether what is learned is close to the native bytes, not the same.
         by_name: whether it is on only when asked for by name, whatever the mode.
         excludes: switches that do not go with it.
+        every_stage: whether it records the backward pass of every stage, so that none may be frozen.
+        one_canvas: whether it is for images of one size.
     """
 
     help: str
@@ -29,6 +31,8 @@ class ReplaySwitch:
     bounded: bool = False
     by_name: bool = False
     excludes: tuple[str, ...] = ()
+    every_stage: bool = False
+    one_canvas: bool = False
 
 
 REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
@@ -44,16 +48,21 @@ REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
                     "obb": ("network",),
                 }
             ),
+            every_stage=True,
+            one_canvas=True,
         ),
         "capture_segment_heads": ReplaySwitch(
             "Replay the heads of a segment network, bf16-mixed only. Gains little from batch 16 on.",
             tasks=("segment",),
             precisions=("bf16-mixed",),
             parts=MappingProxyType({"segment": ("heads",)}),
+            every_stage=True,
+            one_canvas=True,
         ),
         "capture_loss": ReplaySwitch(
             "Replay label assignment and detection loss (detect, pose). Can be slower from batch 16 on.",
             tasks=("detect", "pose"),
+            one_canvas=True,
         ),
         "capture_orthogonalization": ReplaySwitch("Replay the optimizer's orthogonalisation."),
         "capture_updates": ReplaySwitch(
@@ -62,10 +71,12 @@ REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
         "capture_gradient_norm": ReplaySwitch("Replay the total gradient norm that clipping needs."),
         "capture_step": ReplaySwitch(
             "Replay network, assignment and loss as one recording, forward and backward (detect, obb), in place of "
-            "--capture-network and --capture-loss. Recorded anew as pictures with more objects come.",
+            "--capture-network and --capture-loss. Recorded anew as objects grow in number; measure from batch 16 on.",
             tasks=("detect", "obb"),
             by_name=True,
             excludes=("capture_network", "capture_loss"),
+            every_stage=True,
+            one_canvas=True,
         ),
         "compile_step": ReplaySwitch(
             "Compile network, assignment and loss (detect). What is learned is close, not the same bytes. Compiling "
@@ -74,6 +85,7 @@ REPLAY_SWITCHES: Mapping[str, ReplaySwitch] = MappingProxyType(
             bounded=True,
             by_name=True,
             excludes=("capture_network", "capture_loss", "capture_step"),
+            one_canvas=True,
         ),
     }
 )
