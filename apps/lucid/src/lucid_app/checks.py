@@ -3,13 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import torch
-
-from lucid_train import ConfigError
+from lucid_train import ConfigError, chosen_device
 
 
 def choose_device(name: str) -> str:
-    """Return the torch device that ``--device`` asks for; ``auto`` takes cuda, then mps, then cpu.
+    """Return the torch device that ``--device`` asks for, as :func:`lucid_train.chosen_device` understands it.
 
     Raises:
         ConfigError: not a device, or none that this machine has; the message names those it has.
@@ -18,20 +16,10 @@ def choose_device(name: str) -> str:
         >>> choose_device("cpu")
         'cpu'
     """
-    there = available_devices()
-    if name == "auto":
-        return there[0]
-    kind, colon, number = name.partition(":")
-    known = kind in there and (not colon or number.isdecimal())
-    if not known or (kind == "cuda" and colon and int(number) >= torch.cuda.device_count()):
-        raise ConfigError(f"--device {name}: not available here; choose auto, {', '.join(there)}")
-    return name
-
-
-def available_devices() -> tuple[str, ...]:
-    """Return the kinds of device that this machine has, the fastest first."""
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    return tuple(name for name, here in present.items() if here)
+    try:
+        return chosen_device(name)
+    except ConfigError as error:
+        raise ConfigError(f"--{error}") from None
 
 
 def check_canvas(side: int | None) -> None:

@@ -8,19 +8,26 @@ from lucid_train.processes import launched
 
 
 def chosen_device(device: str) -> str:
-    """Return the device type that ``auto`` or a name stands for on this machine: cuda, mps or cpu.
+    """Return the torch device that ``auto`` or a name stands for on this machine: cuda, cuda:1, mps or cpu.
+
+    Args:
+        device: ``auto`` (cuda, then mps, then cpu), a kind, or a kind with the number of one of several, from 0. Only
+            ``cuda`` keeps its number: of the others there is one.
 
     Raises:
-        ConfigError: the device is not here, or the name is none.
+        ConfigError: the device is not here, or the name is none; the message names the kinds that are.
+
+    Example:
+        >>> chosen_device("cpu")
+        'cpu'
     """
-    available = [name for name, here in _backends().items() if here]
+    here = _counts()
     if device == "auto":
-        return available[0]
-    if device not in available:
-        raise ConfigError(
-            f"device {device!r} is not available here; choose one of auto, {', '.join(available)}"
-        )
-    return device
+        return next(iter(here))
+    kind, colon, number = device.partition(":")
+    if kind not in here or (colon and not (number.isdecimal() and int(number) < here[kind])):
+        raise ConfigError(f"device {device}: not available here; choose auto, {', '.join(here)}")
+    return f"{kind}:{int(number)}" if colon and kind == "cuda" else kind
 
 
 def check_hardware(config: FitConfig) -> None:
@@ -38,9 +45,11 @@ def check_hardware(config: FitConfig) -> None:
         )
 
 
-def _backends() -> dict[str, bool]:
-    return {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
+def _counts() -> dict[str, int]:
+    """Return the kinds of device that are here, the fastest first, and how many of each a name can mean."""
+    counts = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": 1,
     }
+    return {kind: count for kind, count in counts.items() if count}
