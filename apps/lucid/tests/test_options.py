@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lucid_app import demo, fit, sheets
+from lucid_app import demo, fit, predict, sheets
 from lucid_app.checks import choose_device
 from lucid_app.main import one_line, original_message
 from lucid_data import read_image
@@ -81,21 +81,24 @@ def test_a_photo_is_turned_upright_before_it_is_looked_at(lucid, checkpoint):
     photo(lucid.folder / "turned.jpg", exif=tag)
     status, out, _ = lucid("predict", checkpoint, "turned.jpg", "--draw", "--output", "found", "--json")
     assert status == 0
-    assert json.loads(out)[0]["image_size"] == [48, 32]
+    assert json.loads(out)["images"][0]["image_size"] == [48, 32]
     assert read_image(lucid.folder / "found" / "turned.jpg", exif=False).shape == (3, 48, 32)
 
 
 def test_the_confidence_is_a_bound_that_scores_must_exceed(lucid, scenes, checkpoint):
     image = next((scenes / "val").glob("*"))
-    scores = [
-        one["score"]
-        for one in json.loads(lucid("predict", checkpoint, image, "--conf", 0, "--json")[1])[0]["detections"]
-    ]
+
+    def found(bound):
+        _, out, _ = lucid("predict", checkpoint, image, "--conf", bound, "--json")
+        return [one["score"] for one in json.loads(out)["images"][0]["detections"]]
+
+    scores = found(0)
     bound = scores[len(scores) // 2]
-    kept = json.loads(lucid("predict", checkpoint, image, "--conf", repr(bound), "--json")[1])[0][
-        "detections"
-    ]
-    assert [one["score"] for one in kept] == [score for score in scores if score > bound]
+    assert found(repr(bound)) == [score for score in scores if score > bound]
+
+
+def test_the_batch_of_predict_is_that_of_the_network(checkpoint):
+    assert predict.opened(checkpoint, None, "cpu", 0.25, 300, 5).batch_size == 5
 
 
 @pytest.mark.parametrize("name", ["[/b]", "[red]a", ":smile:"])
@@ -169,6 +172,7 @@ def test_demo_checks_its_settings_before_it_draws_a_scene(lucid, setting):
         (["--device", "nonsense"], "choose auto"),
         (["--device", "cuda:999"], "--device cuda:999"),
         (["--device", "meta"], "--device meta"),
+        (["--engine", "slow"], "--engine slow: choose pycocotools, faster"),
         (["--output", "folder"], "--output folder: that is a folder"),
         (["--save-predictions", "folder"], "--save-predictions folder: that is a folder"),
         (["--save-predictions", "p.json"], "p-nms.json: that is a folder"),
@@ -220,6 +224,17 @@ def test_auto_takes_the_fastest_device_there_is(monkeypatch, cuda, mps, chosen):
                 ConfigError, match=f"--device {name}: not available here; choose auto, {chosen}"
             ):
                 choose_device(name)
+
+
+def test_eval_takes_one_gpu_of_several(lucid, scenes, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    status, _, err = lucid("eval", "missing.ckpt", "--data", scenes, "--device", "cuda:1")
+    assert status == 1
+    assert err == "error: no checkpoint at missing.ckpt\n"
+    status, _, err = lucid("eval", "missing.ckpt", "--data", scenes, "--device", "cuda:2")
+    assert status == 2
+    assert err.startswith("error: --device cuda:2: not available here; choose auto, cuda")
 
 
 @pytest.mark.parametrize("command", ["eval", "predict"])

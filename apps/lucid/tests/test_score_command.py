@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lucid_data import open_catalog, read_image
+from lucid_data import open_catalog, read_image, synthetic
 
 
 @pytest.fixture
@@ -80,6 +80,7 @@ def test_dota_results_are_scored_by_the_development_kits_rule(lucid):
     [
         (("--kind", "boxes"), "--kind boxes: choose bbox, segm, keypoints, dota"),
         (("--kind", "dota", "--plot", "x.png"), "--plot: not for --kind dota"),
+        (("--kind", "dota", "--split", "val"), "--split: not for --kind dota"),
         (("--kind", "segm", "--errors"), "--errors: for --kind bbox only, not segm"),
         (("--engine", "slow"), "--engine slow: choose pycocotools, faster"),
         (("--max-detections", "0"), "--max-detections 0: give 1 or more"),
@@ -96,3 +97,36 @@ def test_results_that_are_no_list_are_refused_in_one_line(lucid, perfect):
     status, _, err = lucid("score", "truth.json", "results.json")
     assert status == 1
     assert err == "error: results.json must hold a list of results, got dict\n"
+
+
+def test_the_split_that_is_scored_is_the_one_that_eval_scores(lucid):
+    tree = synthetic.write_voc(
+        lucid.folder / "tree", splits={"train": 2, "val": 2, "trainval": 2, "test": 3}, size=64
+    )
+    truth = open_catalog(tree, "test").to_coco()
+    rows = [
+        {key: a[key] for key in ("image_id", "category_id", "bbox")} | {"score": 0.9}
+        for a in truth["annotations"]
+    ]
+    (lucid.folder / "r.json").write_text(json.dumps(rows))
+    status, out, err = lucid("score", tree, "r.json", "--json")
+    assert (status, err) == (0, "")
+    document = json.loads(out)
+    assert (document["images"], document["info"]["split"]) == (3, "test")
+    assert document["report"]["bbox"]["map"] == pytest.approx(1.0)
+    assert lucid("score", tree, "r.json", "--split", "val")[0] == 1
+
+
+def test_eval_and_score_say_the_same_of_their_split(lucid):
+    said = "Split to score; when absent the one a fit validates on: test beside trainval, else val, valid or test."
+    for command in ("eval", "score"):
+        words = " ".join(lucid(command, "--help")[1].replace("│", " ").split())
+        assert said in words, command
+
+
+def test_a_file_of_ground_truth_has_no_splits(lucid, perfect):
+    status, _, err = lucid("score", "truth.json", "results.json", "--split", "val")
+    assert (status, err) == (
+        2,
+        "error: --split val: truth.json is one split already; leave the option out\n",
+    )

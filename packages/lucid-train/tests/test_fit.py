@@ -228,6 +228,7 @@ def test_evaluating_a_few_takes_the_first_images_and_keeps_the_paths_apart(finis
     for rows in by_path:
         assert {row["image_id"] for row in rows} <= set(first)
     assert by_path[0] != by_path[1]
+    assert report["info"]["eval_backend"] == "pycocotools"
 
 
 def test_evaluation_refuses_classes_of_another_name(finished, scenes, tmp_path):
@@ -242,7 +243,15 @@ def test_evaluation_refuses_classes_of_another_name(finished, scenes, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"limit": -1}, {"batch": 0}, {"image_size": 0}, {"image_size": 100}, {"device": "x"}]
+    "arguments",
+    [
+        {"limit": -1},
+        {"batch": 0},
+        {"image_size": 0},
+        {"image_size": 100},
+        {"device": "x"},
+        {"engine": "slow"},
+    ],
 )
 def test_evaluation_refuses_arguments_out_of_range(finished, scenes, arguments):
     with pytest.raises(ValueError, match=str(next(iter(arguments.values())))):

@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from lucid_data import open_catalog, score_rotated, synthetic
+from lucid_data import open_catalog, score_coco, score_rotated, synthetic
 from lucid_geometry import Letterbox
 from lucid_models import Predictions, to_predictions
-from lucid_train import task_row
-from lucid_train.results import ResultCollector
+from lucid_train import ConfigError, task_row
+from lucid_train.results import ResultCollector, scoring_backend
 
 CANVAS = (64, 64)
 
@@ -149,3 +149,32 @@ def test_rotated_results_are_those_of_the_scorer_itself(tmp_path):
     )
     assert collector.score() == direct.to_dict()
     assert 0 < direct["map"] < 1
+
+
+@pytest.mark.parametrize("engine", ["pycocotools", "faster"])
+def test_the_engine_that_is_asked_for_scores(catalog, monkeypatch, engine):
+    if engine == "faster":
+        pytest.importorskip("faster_coco_eval")
+    asked = []
+    native = score_coco
+    monkeypatch.setattr(
+        "lucid_train.results.score_coco",
+        lambda *words, **more: asked.append(more["engine"]) or native(*words, **more),
+    )
+    collector = ResultCollector(catalog, engine=engine)
+    collector.add(*perfect(catalog))
+    assert collector.score()["map"] == pytest.approx(1)
+    assert asked == [engine]
+
+
+def test_a_backend_is_named_for_what_scores_and_refused_where_it_does_not():
+    assert [scoring_backend(task) for task in ("detect", "segment", "pose", "obb")] == [
+        "pycocotools",
+        "pycocotools",
+        "pycocotools",
+        "rotated",
+    ]
+    with pytest.raises(ConfigError, match=r"engine faster: .*obb has a scorer of its own"):
+        scoring_backend("obb", "faster")
+    with pytest.raises(ValueError, match="unknown engine 'slow'"):
+        scoring_backend("detect", "slow")

@@ -43,6 +43,16 @@ def counting(title: str, quiet: bool = False) -> Iterator[Callable[[int, int], N
 
 
 @contextmanager
+def waiting(title: str, quiet: bool = False) -> Iterator[None]:
+    """Turn a spinner on a terminal while work lasts that cannot tell how far it is."""
+    if quiet or not err.is_terminal:
+        yield
+        return
+    with err.status(title):
+        yield
+
+
+@contextmanager
 def fit_progress(quiet: bool = False) -> Iterator[Callable[[FitProgress], None]]:
     """Yield an observer of a fit: a bar within the epoch, one line when it ends."""
     with _bar(quiet) as bar:

@@ -6,9 +6,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lucid_app.checks import check_at_least, check_canvas, check_file_target, choose_device
+from lucid_app.checks import check_at_least, check_canvas, check_choice, check_file_target, choose_device
 from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.data.layout import LayoutOption, as_layout
+from lucid_app.scoring import ENGINES, EngineOption, SplitOption
 from lucid_train import ConfigError, task_row, write_json
 from lucid_train import evaluate as score
 
@@ -16,7 +17,7 @@ from lucid_train import evaluate as score
 def evaluate(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit.")],
     data: Annotated[Path, typer.Option(help="Folder of images and labels.")],
-    split: Annotated[str | None, typer.Option(help="Split to score; val, valid or test when absent.")] = None,
+    split: SplitOption = None,
     layout: LayoutOption = None,
     path: Annotated[str, typer.Option(help="e2e, nms or both.")] = "both",
     limit: Annotated[int, typer.Option(help="Score this many images; 0 for all.")] = 0,
@@ -27,9 +28,13 @@ def evaluate(
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Loader processes.")] = None,
+    engine: EngineOption = "pycocotools",
     output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,
     save_predictions: Annotated[
-        Path | None, typer.Option(help="Write the scored COCO results to this file.")
+        Path | None,
+        typer.Option(
+            help="Write the scored COCO results here; with --path both those of nms go to NAME-nms beside it."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     quiet: Quiet = False,
@@ -45,6 +50,7 @@ def evaluate(
     """
     if path not in ("e2e", "nms", "both"):
         raise ConfigError(f"--path {path}: choose e2e, nms or both")
+    check_choice("--engine", engine, ENGINES)
     check_at_least("--batch", batch, 1)
     check_at_least("--limit", limit, 0)
     check_at_least("--workers", workers, 0)
@@ -68,6 +74,7 @@ def evaluate(
             device=device,
             workers=workers,
             rect=rect,
+            engine=engine,
             predictions=save_predictions,
             observer=observe,
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lucid_app.checks import check_at_least, check_canvas, check_choice, check_file_target
-from lucid_app.console import err, out, print_json
+from lucid_app.console import Quiet, err, out, print_json, waiting
 from lucid_models import EXPORT_FORMATS, parity
 from lucid_models import export as write
 
@@ -31,6 +31,7 @@ def export(
     ] = None,
     conf: Annotated[float, typer.Option(help="Compare detections scoring above this.")] = 0.25,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write the deployed network, selection of rows included: no suppression is left to do.
 
@@ -52,12 +53,16 @@ def export(
         if not source.exists():
             raise FileNotFoundError(f"--check {source}: no such image or folder")
     target.parent.mkdir(parents=True, exist_ok=True)
-    file = write(
-        checkpoint, target, format_name, image_size=image_size, batch=batch, max_detections=max_detections
-    )
+    with waiting("exporting", quiet=quiet or as_json):
+        file = write(
+            checkpoint, target, format_name, image_size=image_size, batch=batch, max_detections=max_detections
+        )
     found = None
     if check:
-        found = parity(checkpoint, file, check, format=format_name, confidence=conf, batch_size=batch or 8)
+        with waiting("comparing with the checkpoint", quiet=quiet or as_json):
+            found = parity(
+                checkpoint, file, check, format=format_name, confidence=conf, batch_size=batch or 8
+            )
     if as_json:
         print_json(
             {"file": str(file), "format": format_name, "parity": None if found is None else asdict(found)}

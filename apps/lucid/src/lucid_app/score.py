@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from lucid_app.checks import check_at_least, check_choice, check_file_target
-from lucid_app.console import err, out, print_json
+from lucid_app.console import Quiet, err, out, print_json, waiting
 from lucid_app.data.layout import LayoutOption, as_layout
+from lucid_app.scoring import ENGINES, EngineOption, SplitOption
 from lucid_data import (
     CocoPairs,
     CocoReport,
@@ -22,7 +23,7 @@ from lucid_data import (
     score_coco,
     score_dota,
 )
-from lucid_train import ConfigError, write_json
+from lucid_train import ConfigError, default_split, write_json
 from lucid_viz import plot_confusion, plot_precision_recall, save_figure
 
 KINDS = ("bbox", "segm", "keypoints", "dota")
@@ -38,7 +39,7 @@ def score(
         Path, typer.Argument(help="COCO result list, or a folder of Task1_<class>.txt files.")
     ],
     kind: Annotated[str, typer.Option(help="bbox, segm, keypoints or dota.")] = "bbox",
-    split: Annotated[str, typer.Option(help="Split of a folder of images and labels.")] = "val",
+    split: SplitOption = None,
     layout: LayoutOption = None,
     max_detections: Annotated[
         int | None, typer.Option(help="Detections per image and class that count.")
@@ -49,9 +50,7 @@ def score(
     exact_recall: Annotated[
         bool, typer.Option("--exact-recall", help="Recall grid without rounding; published numbers have it.")
     ] = False,
-    engine: Annotated[
-        str, typer.Option(help="pycocotools, or faster (its numbers, sooner).")
-    ] = "pycocotools",
+    engine: EngineOption = "pycocotools",
     dota_version: Annotated[
         str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
     ] = None,
@@ -64,6 +63,7 @@ def score(
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Score any tool's COCO results or DOTA Task 1 files.
 
@@ -77,12 +77,13 @@ def score(
         lucid score DOTA/val/labelTxt Task1_results --kind dota
     """
     check_choice("--kind", kind, KINDS)
-    check_choice("--engine", engine, ("pycocotools", "faster"))
+    check_choice("--engine", engine, ENGINES)
     if kind == "dota":
         only = {
             "--class-agnostic": class_agnostic,
             "--exact-recall": exact_recall,
             "--plot": plot is not None,
+            "--split": split is not None,
         }
         refused = [
             name for name, given in {**only, "--max-detections": max_detections is not None}.items() if given
@@ -93,38 +94,41 @@ def score(
         raise ConfigError(f"--errors: for --kind bbox only, not {kind}")
     check_file_target("--output", output)
     check_file_target("--plot", plot)
+    caps = _caps(kind, max_detections)
     started = time.perf_counter()
+    chosen = None if kind == "dota" else _split(ground_truth, kind, split, layout)
     document: dict[str, Any] = {
         "info": {
             "kind": kind,
             "ground_truth": str(ground_truth),
+            "split": chosen,
             "results": str(results),
             "eval_backend": "dota" if kind == "dota" else engine,
             "versions": {"lucid": version("lucid-app"), "pycocotools": version("pycocotools")},
         }
     }
     report: CocoReport | DotaReport
-    if kind == "dota":
-        report = score_dota(ground_truth, results, version=dota_version)
-        rows = _dota_rows(report)
-    else:
-        truth: Any = _opened(ground_truth, kind, split, layout)
-        caps = _caps(kind, max_detections)
-        report = score_coco(
-            truth,
-            results,
-            kind,
-            max_detections=caps,
-            class_agnostic=class_agnostic,
-            exact_recall=exact_recall,
-            engine=engine,
-        )
-        rows = _coco_rows(report)
-        pairs = coco_pairs(truth, results) if errors or (plot is not None and kind == "bbox") else None
-        if errors and pairs is not None:
-            document["errors"] = asdict(error_split(pairs.predictions, pairs.truths, pairs.class_names))
-        if plot is not None:
-            _draw(report, pairs, plot)
+    with waiting("scoring", quiet=quiet or as_json):
+        if kind == "dota":
+            report = score_dota(ground_truth, results, version=dota_version)
+            rows = _dota_rows(report)
+        else:
+            truth = _opened(ground_truth, kind, chosen, layout)
+            report = score_coco(
+                truth,
+                results,
+                kind,
+                max_detections=caps,
+                class_agnostic=class_agnostic,
+                exact_recall=exact_recall,
+                engine=engine,
+            )
+            rows = _coco_rows(report)
+            pairs = coco_pairs(truth, results) if errors or (plot is not None and kind == "bbox") else None
+            if errors and pairs is not None:
+                document["errors"] = asdict(error_split(pairs.predictions, pairs.truths, pairs.class_names))
+            if plot is not None:
+                _draw(report, pairs, plot)
     document |= {
         "images": report["images"],
         "seconds": round(time.perf_counter() - started, 1),
@@ -140,9 +144,18 @@ def score(
         out.print(f"report {output}", soft_wrap=True)
 
 
-def _opened(ground_truth: Path, kind: str, split: str, layout: str | None) -> Any:
-    """Return a file as it is, and a folder of images and labels as a COCO document."""
-    if not ground_truth.is_dir():
+def _split(ground_truth: Path, kind: str, split: str | None, layout: str | None) -> str | None:
+    """Return the split of a folder of images and labels that is scored; a file has none."""
+    if ground_truth.is_dir():
+        return split or default_split(ground_truth, _TASKS.get(kind, "detect"), as_layout(layout))
+    if split is not None:
+        raise ConfigError(f"--split {split}: {ground_truth} is one split already; leave the option out")
+    return None
+
+
+def _opened(ground_truth: Path, kind: str, split: str | None, layout: str | None) -> Any:
+    """Return a file as it is, and a split of a folder of images and labels as a COCO document."""
+    if split is None:
         return ground_truth
     return open_catalog(ground_truth, split, _TASKS.get(kind, "detect"), layout=as_layout(layout)).to_coco()
 

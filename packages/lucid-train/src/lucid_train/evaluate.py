@@ -14,7 +14,7 @@ from lucid_geometry import Letterbox
 from lucid_models import Detector, decode_each, describe, end_to_end, load, make_points, with_nms
 from lucid_train.device import chosen_device
 from lucid_train.files import write_json
-from lucid_train.results import ResultCollector
+from lucid_train.results import ResultCollector, scoring_backend
 from lucid_train.splits import default_splits, missing_split
 from lucid_train.tasks import task_row
 
@@ -34,6 +34,7 @@ def evaluate(
     device: str = "auto",
     workers: int | None = None,
     rect: bool = False,
+    engine: str = "pycocotools",
     predictions: str | Path | None = None,
     observer: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
@@ -50,7 +51,8 @@ def evaluate(
         image_size: canvas side; ``None`` takes the checkpoint's.
         workers: loader processes; ``None`` chooses.
         rect: canvases as small as the pictures allow instead of square ones; fewer grey pixels, other numbers.
-        device: ``cpu``, ``cuda``, ``mps``, or ``auto`` for the best one here.
+        device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``, or ``auto`` for the best one here.
+        engine: what computes the COCO protocol: ``pycocotools``, or ``faster``, which gives its numbers sooner.
         predictions: write the COCO results that were scored to this file (one per path: ``-nms`` is appended).
         observer: called with images done and images in all.
 
@@ -59,6 +61,7 @@ def evaluate(
 
     Raises:
         ValueError: arguments out of range, or classes that do not fit the checkpoint.
+        ImportError: the engine is not installed.
         FileNotFoundError: no such file or split.
     """
     if limit < 0:
@@ -67,6 +70,7 @@ def evaluate(
         raise ValueError(f"batch = {batch}: give a positive number")
     device = chosen_device(device)
     header = describe(checkpoint)
+    backend = scoring_backend(header.task, engine)
     canvas = header.image_size if image_size is None else image_size
     if canvas <= 0 or canvas % 32:
         raise ValueError(f"image size {canvas}: give a positive multiple of 32")
@@ -79,7 +83,8 @@ def evaluate(
     loader = eval_loader(
         EvalPipeline(catalog, canvas, rect=rect), batch or task_row(header.task).eval_batch, workers=workers
     )
-    collectors = {name: ResultCollector(catalog) for name in (("e2e", "nms") if path == "both" else (path,))}
+    names = ("e2e", "nms") if path == "both" else (path,)
+    collectors = {name: ResultCollector(catalog, engine=engine) for name in names}
     started, done = time.perf_counter(), 0
     detector = detector.to(memory_format=torch.channels_last)
     with torch.inference_mode():
@@ -117,7 +122,7 @@ def evaluate(
             "data": str(data),
             "split": catalog.split,
             "device": device,
-            "eval_backend": "pycocotools",
+            "eval_backend": backend,
             "versions": {
                 name: version(name) for name in ("torch", "torchvision", "pycocotools", "lucid-train")
             },

@@ -8,10 +8,18 @@ import torch
 
 from lucid_data import Catalog, CocoReport, RotatedReport, score_coco, score_rotated
 from lucid_models import Predictions
+from lucid_train.config import ConfigError
 from lucid_train.processes import at_first, from_first
 from lucid_train.tasks import task_row
 
 Rows = list[dict[str, Any]]
+Scorer = Callable[[Catalog, Rows, str], CocoReport | RotatedReport]
+
+_SMALLEST: Mapping[str, Any] = {
+    "images": [{"id": 1, "width": 8, "height": 8}],
+    "categories": [{"id": 1, "name": "a"}],
+    "annotations": [],
+}
 
 
 class ResultCollector:
@@ -20,10 +28,14 @@ class ResultCollector:
     Args:
         catalog: the images of the run.
         shard: their positions in the catalog, when this process predicts some of them; indices count within these.
+        engine: what computes the COCO protocol; :func:`scoring_backend` says whether it is here.
     """
 
-    def __init__(self, catalog: Catalog, shard: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, shard: Sequence[int] | None = None, *, engine: str = "pycocotools"
+    ) -> None:
         self.catalog = catalog
+        self.engine = engine
         # results carry the source's own ids, which may be text
         ids: list[Any] = list(catalog.image_ids)
         self._place = {image_id: position for position, image_id in enumerate(ids)}
@@ -69,14 +81,14 @@ class ResultCollector:
         return self._reports(self.results)
 
     def _reports(self, rows: Rows) -> dict[str, CocoReport | RotatedReport]:
-        return {kind: _SCORERS[kind](self.catalog, rows) for kind in self.scores}
+        return {kind: _SCORERS[kind](self.catalog, rows, self.engine) for kind in self.scores}
 
 
-def _coco(kind: str) -> Callable[[Catalog, Rows], CocoReport]:
-    return lambda catalog, rows: score_coco(catalog.to_coco(), rows, kind=kind)
+def _coco(kind: str) -> Scorer:
+    return lambda catalog, rows, engine: score_coco(catalog.to_coco(), rows, kind=kind, engine=engine)
 
 
-def _rotated(catalog: Catalog, rows: Rows) -> RotatedReport:
+def _rotated(catalog: Catalog, rows: Rows, _engine: str) -> RotatedReport:
     by_image: defaultdict[Any, Rows] = defaultdict(list)
     for row in rows:
         by_image[row["image_id"]].append(row)
@@ -90,12 +102,35 @@ def _rotated(catalog: Catalog, rows: Rows) -> RotatedReport:
     return score_rotated(predictions, truths, catalog.class_names)
 
 
-_SCORERS: Mapping[str, Callable[[Catalog, Rows], CocoReport | RotatedReport]] = {
+_SCORERS: Mapping[str, Scorer] = {
     "bbox": _coco("bbox"),
     "segm": _coco("segm"),
     "keypoints": _coco("keypoints"),
     "rotated": _rotated,
 }
+
+
+def scoring_backend(task: str, engine: str = "pycocotools") -> str:
+    """Return what scores a task: an engine of the COCO protocol, or ``rotated``, which has one form.
+
+    Raises:
+        ConfigError: an engine was chosen for a task that has none.
+        ValueError: there is no such engine.
+        ImportError: it is not installed.
+
+    Example:
+        >>> scoring_backend("detect"), scoring_backend("obb")
+        ('pycocotools', 'rotated')
+    """
+    if "rotated" in task_row(task).scores:
+        if engine != "pycocotools":
+            raise ConfigError(
+                f"engine {engine}: it computes the COCO protocol, and {task} has a scorer of its own; leave it out"
+            )
+        return "rotated"
+    # an engine that is not here is noticed before the work, not after it
+    score_coco(_SMALLEST, [], engine=engine)
+    return engine
 
 
 def merged(shards: Sequence[Rows], place: Mapping[Any, int]) -> Rows:
