@@ -8,6 +8,7 @@ import threading
 from functools import partial
 
 import pytest
+from PIL import Image
 
 from lucid_app.console import print_json
 from lucid_data import open_catalog, read_image, synthetic
@@ -162,3 +163,25 @@ def test_findings_are_whole_lines_where_there_is_no_terminal(lucid, monkeypatch)
     status, out, _ = lucid("data", "check", root)
     assert status == 1
     assert f"{label}: line {line}: error yolo-class: class 77" in out.splitlines()[0]
+
+
+def test_check_reads_headers_only_when_asked_and_takes_the_class_list(lucid):
+    tree = synthetic.write_dota(lucid.folder / "dota", splits={"train": 2}, size=64)
+    picture = next((tree / "train" / "images").iterdir())
+    Image.open(picture).save(picture.with_suffix(".jpg"))
+    picture.unlink()
+    cut = picture.with_suffix(".jpg")
+    cut.write_bytes(cut.read_bytes()[:-200])
+    label = next((tree / "train" / "labelTxt").iterdir())
+    label.write_text(label.read_text() + "1 1 9 1 9 5 1 5 helipad 0\n")
+    codes = {}
+    for name, words in {
+        "decoded": (),
+        "headers": ("--no-decode",),
+        "old": ("--no-decode", "--dota-version", "1.0"),
+    }.items():
+        _, out, _ = lucid("data", "check", tree, "--task", "obb", "--json", *words)
+        codes[name] = {one["code"] for one in json.loads(out)["findings"] if one["severity"] == "error"}
+    assert "image-unreadable" in codes["decoded"]
+    assert codes["headers"] == set()
+    assert "dota-class" in codes["old"]

@@ -269,3 +269,21 @@ def test_odd_values_end_in_findings(tmp_path, task, part, key, value):
     document[part][0][key] = value
     file.write_text(json.dumps(document))
     assert check(root, task)
+
+
+@pytest.mark.parametrize("write", [synthetic.write_coco, synthetic.write_yolo, synthetic.write_voc])
+def test_an_observer_hears_of_every_picture_of_every_split(tmp_path, write):
+    root = write(tmp_path / "set", splits={"train": 3, "val": 2}, size=64)
+    heard = []
+    found = check(root, observer=lambda done, known: heard.append((done, known)))
+    assert found == check(root)
+    assert [done for done, _ in heard] == [1, 2, 3, 4, 5]
+    assert all(done <= known for done, known in heard)
+    assert heard[-1] == (5, 5)
+
+
+def test_an_observer_hears_of_pictures_without_labels(tmp_path, picture):
+    picture(tmp_path / "photos" / "a.png")
+    heard = []
+    check(tmp_path, observer=lambda *counts: heard.append(counts))
+    assert heard == [(1, 1)]

@@ -9,13 +9,14 @@ from lucid_data.catalog import open_catalog
 from lucid_data.doctor.coco import check_coco, check_unlisted
 from lucid_data.doctor.dota import check_dota
 from lucid_data.doctor.findings import Finding, Findings
-from lucid_data.doctor.pictures import examine_pictures
+from lucid_data.doctor.pictures import Progress, examine_pictures
 from lucid_data.doctor.voc import check_voc
 from lucid_data.doctor.yolo import check_yolo
 from lucid_data.images import IMAGE_SUFFIXES
 from lucid_data.layout import available_splits, coco_files, coco_folders, fitting_sources
 from lucid_data.source import Layout, Source
 from lucid_data.tasks import TASK_NEEDS, as_task
+from lucid_data.whole import Observer, nothing
 
 
 def check(
@@ -25,6 +26,7 @@ def check(
     layout: Layout | None = None,
     decode: bool = True,
     dota_version: str | None = None,
+    observer: Observer = nothing,
 ) -> list[Finding]:
     """Return every problem of the data set at ``path``, errors first; nothing is changed.
 
@@ -34,6 +36,7 @@ def check(
         layout: ``coco``, ``yolo``, ``voc`` or ``dota``; None checks every format that fits.
         decode: read every picture's pixels, not only its header; finds cut-off files, takes longer.
         dota_version: the class list that DOTA labels must keep to; None takes the list that fits.
+        observer: is told (pictures examined, pictures known so far); each split makes more known.
 
     A path that is not recognised is one finding of its own; FileNotFoundError when it does not exist.
 
@@ -44,6 +47,7 @@ def check(
     """
     needs = TASK_NEEDS[as_task(task)]
     found = Findings()
+    progress = Progress(observer)
     root = Path(path)
     sources: list[Source] = []
     problems: list[str] = []
@@ -68,7 +72,7 @@ def check(
             sources = loose
         else:
             pictures = [p for p in sorted(root.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES]
-            examine_pictures(pictures, decode=decode, found=found)
+            examine_pictures(pictures, decode=decode, progress=progress, found=found)
             remedy = "see the layouts in the documentation, or say layout="
             found.add("layout", "error", root, "", problems[0], remedy)
             return found.all()
@@ -81,15 +85,19 @@ def check(
     kinds = {kind: [source for source in sources if source.layout == kind] for kind in get_args(Layout)}
     listed: set[Path] = set()
     for source in kinds["coco"]:
-        listed |= check_coco(source.labels, source.images, needs, decode=decode, found=found)
+        listed |= check_coco(
+            source.labels, source.images, needs, decode=decode, progress=progress, found=found
+        )
     check_unlisted([folder for source in kinds["coco"] for folder in source.images], listed, found)
     if kinds["yolo"]:
-        check_yolo(kinds["yolo"], needs, decode=decode, found=found)
+        check_yolo(kinds["yolo"], needs, decode=decode, progress=progress, found=found)
     # a plain folder of XML beside per-split COCO files repeats them
     if kinds["voc"] and not kinds["coco"]:
-        check_voc(kinds["voc"], decode=decode, found=found)
+        check_voc(kinds["voc"], decode=decode, progress=progress, found=found)
     if kinds["dota"]:
-        check_dota(kinds["dota"], dota_version, decode=decode and not kinds["coco"], found=found)
+        # what a COCO file beside them lists has been decoded already
+        unseen = decode and not kinds["coco"]
+        check_dota(kinds["dota"], dota_version, decode=unseen, progress=progress, found=found)
     if not any(finding.severity == "error" for finding in found.all()):
         _check_opening(path, sources, task, dota_version, found)
     return found.all()

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lucid_app.checks import check_choice
-from lucid_app.console import out, print_json
+from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.data.layout import LayoutOption, as_layout
 from lucid_data import Finding, Task
 from lucid_data import check as find_problems
@@ -22,7 +22,15 @@ def check(
         str, typer.Option(help="What the labels are for: detect, segment, pose or obb.")
     ] = "detect",
     layout: LayoutOption = None,
+    decode: Annotated[
+        bool,
+        typer.Option(help="Decode every picture, which finds cut-off files; --no-decode reads headers only."),
+    ] = True,
+    dota_version: Annotated[
+        str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Report every problem with its file, place and remedy; exit 1 when there is an error.
 
@@ -32,7 +40,15 @@ def check(
         lucid data check ~/photos --task segment --json
     """
     check_choice("--task", task, get_args(Task))
-    findings = find_problems(path, task, layout=as_layout(layout))
+    with counting("checking", quiet=quiet or as_json) as observe:
+        findings = find_problems(
+            path,
+            task,
+            layout=as_layout(layout),
+            decode=decode,
+            dota_version=dota_version,
+            observer=observe,
+        )
     counts = {level: sum(one.severity == level for one in findings) for level in ("error", "warning", "note")}
     if as_json:
         print_json({"findings": [asdict(one) for one in findings], "counts": counts})

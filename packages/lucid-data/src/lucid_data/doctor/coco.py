@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid_data.doctor.coco_annotations import check_annotations
 from lucid_data.doctor.findings import Findings
-from lucid_data.doctor.pictures import Picture, examine_pictures
+from lucid_data.doctor.pictures import Picture, Progress, examine_pictures
 from lucid_data.images import IMAGE_SUFFIXES
 from lucid_data.tasks import TaskNeeds
 
@@ -18,7 +18,13 @@ Json = Mapping[str, Any]
 
 
 def check_coco(
-    file: Path, folders: Sequence[Path], needs: TaskNeeds, *, decode: bool, found: Findings
+    file: Path,
+    folders: Sequence[Path],
+    needs: TaskNeeds,
+    *,
+    decode: bool,
+    progress: Progress,
+    found: Findings,
 ) -> set[Path]:
     """Add findings about one COCO file whose pictures lie in one of ``folders``; return the pictures it lists."""
     document = _load(file, found)
@@ -29,7 +35,9 @@ def check_coco(
     _check_images(images, file, found)
     named = [image for image in images if isinstance(image.get("file_name"), str)]
     paths = {str(image.get("id")): folder / image["file_name"] for image in named}
-    pictures = examine_pictures(list(dict.fromkeys(paths.values())), decode=decode, found=found)
+    pictures = examine_pictures(
+        list(dict.fromkeys(paths.values())), decode=decode, progress=progress, found=found
+    )
     _check_sizes(named, paths, pictures, file, found)
     _check_categories(document, file, found)
     sizes: dict[str, tuple[int, int] | None] = {str(image.get("id")): None for image in images}

@@ -10,7 +10,7 @@ import torch
 
 from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
-from lucid_data.doctor.pictures import examine_pictures
+from lucid_data.doctor.pictures import Progress, examine_pictures
 from lucid_data.formats.dota import DotaObject, is_header, list_pictures, parse_line, unknown_class
 from lucid_data.formats.dota_classes import DOTA_CLASSES, class_list, label_of, spelled
 from lucid_data.formats.parsed import RowError
@@ -34,14 +34,16 @@ _HABITS: Final = {
 }
 
 
-def check_dota(sources: list[Source], version: str | None, *, decode: bool, found: Findings) -> None:
+def check_dota(
+    sources: list[Source], version: str | None, *, decode: bool, progress: Progress, found: Findings
+) -> None:
     """Add findings about the pictures and the label files of every split."""
     lines: list[Line] = []
     sizes: dict[Path, Size] = {}
     habits: defaultdict[str, list[str]] = defaultdict(list)
     for source in sources:
         pictures = list_pictures(source.images[0])
-        known = examine_pictures(pictures, decode=decode, found=found)
+        known = examine_pictures(pictures, decode=decode, progress=progress, found=found)
         by_stem = {picture.stem: picture for picture in pictures}
         files = {path.stem: path for path in sorted(source.labels.glob("*.txt"))}
         for stem, path in files.items():

@@ -14,6 +14,7 @@ from PIL import Image
 
 from lucid_data.doctor.findings import Findings
 from lucid_data.images import image_size, read_image
+from lucid_data.whole import Observer, nothing
 
 _SUFFIXES: Final = {
     "JPEG": (".jpg", ".jpeg"),
@@ -50,10 +51,30 @@ class Picture:
     problem: str = ""
 
 
-def examine_pictures(paths: Sequence[Path], *, decode: bool, found: Findings) -> dict[Path, Picture]:
+@dataclass
+class Progress:
+    """Tells an observer how many pictures are done of those known so far; every list of pictures adds its own."""
+
+    observer: Observer = nothing
+    done: int = 0
+    known: int = 0
+
+    def step(self) -> None:
+        """Count one more picture as done."""
+        self.done += 1
+        self.observer(self.done, self.known)
+
+
+def examine_pictures(
+    paths: Sequence[Path], *, decode: bool, progress: Progress, found: Findings
+) -> dict[Path, Picture]:
     """Return what is known of every picture and add findings; ``decode`` reads the pixels, not just the header."""
+    progress.known += len(paths)
+    pictures = []
     with ThreadPoolExecutor(4) as pool:
-        pictures = list(pool.map(lambda path: _examine(path, decode), paths))
+        for picture in pool.map(lambda path: _examine(path, decode), paths):
+            pictures.append(picture)
+            progress.step()
     modes: Counter[str] = Counter()
     example: dict[str, Path] = {}
     for picture in pictures:

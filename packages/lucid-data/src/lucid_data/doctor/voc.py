@@ -7,12 +7,12 @@ from pathlib import Path
 
 from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
-from lucid_data.doctor.pictures import examine_pictures
+from lucid_data.doctor.pictures import Progress, examine_pictures
 from lucid_data.formats.voc import VocFile, listed_stems, picture_names, read_voc_file
 from lucid_data.source import Source
 
 
-def check_voc(sources: list[Source], *, decode: bool, found: Findings) -> None:
+def check_voc(sources: list[Source], *, decode: bool, progress: Progress, found: Findings) -> None:
     """Add findings about split lists, XML files and pictures."""
     labels, images = sources[0].labels, sources[0].images
     folder = images[0] if images else sources[0].root
@@ -39,7 +39,7 @@ def check_voc(sources: list[Source], *, decode: bool, found: Findings) -> None:
             reason = str(error).removeprefix(f"{path}: ").removeprefix(f"{path}, ")
             found.add("voc-xml", "error", path, "", reason, "export the file again or correct it by hand")
     pictures = [folder / name for name in picture_names(folder, files)]
-    known = examine_pictures(pictures, decode=decode, found=found)
+    known = examine_pictures(pictures, decode=decode, progress=progress, found=found)
     for file, picture in zip(files, pictures, strict=True):
         _check_file(file, picture, known[picture].size, found)
     _check_names(files, labels, found)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
-from lucid_data.doctor.pictures import examine_pictures
+from lucid_data.doctor.pictures import Progress, examine_pictures
 from lucid_data.formats.parsed import RowError
 from lucid_data.formats.yolo import DatasetFile, label_path, list_images, read_dataset_file, row_kind
 from lucid_data.formats.yolo_rows import Row, RowKind, parse_row
@@ -15,7 +15,9 @@ from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
 
 
-def check_yolo(sources: list[Source], needs: TaskNeeds, *, decode: bool, found: Findings) -> None:
+def check_yolo(
+    sources: list[Source], needs: TaskNeeds, *, decode: bool, progress: Progress, found: Findings
+) -> None:
     """Add findings about the dataset file, the pictures and the label files of every split."""
     try:
         data = read_dataset_file(sources[0].labels)
@@ -34,7 +36,7 @@ def check_yolo(sources: list[Source], needs: TaskNeeds, *, decode: bool, found: 
         except OSError as error:
             found.add("yolo-split", "error", data.path, source.split, str(error), "correct the split's entry")
     unique = list(dict.fromkeys(pictures))
-    known = examine_pictures(unique, decode=decode, found=found)
+    known = examine_pictures(unique, decode=decode, progress=progress, found=found)
     used: Counter[int] = Counter()
     unlabelled = []
     for picture in unique:
