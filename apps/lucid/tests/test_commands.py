@@ -1,11 +1,20 @@
 """Every command on a small run: what it prints, what it writes, how it exits."""
 
+import io
 import json
+import re
+import sys
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
+import typer
+from rich.console import Console
 
+from lucid_app import app, console, export, score
 from lucid_data import read_image
+from lucid_train import REPLAY_SWITCHES, SPEED_SWITCHES, recipes
 
 
 def test_help_of_every_command_works_without_data(lucid):
@@ -99,13 +108,14 @@ def test_predict_writes_json_and_drawn_images(lucid, scenes, trained):
     images = sorted(path for path in scenes.rglob("*") if path.suffix in (".png", ".jpg"))[:3]
     status, out, _ = lucid("predict", last, *images, "--draw", "--conf", 0.01, "--output", "found", "--json")
     assert status == 0
-    records = json.loads(out)
+    document = json.loads(out)
+    records = document["images"]
     assert [record["image"] for record in records] == [str(path) for path in images]
     assert all(
         {"box", "score", "label", "name"} <= set(one) for record in records for one in record["detections"]
     )
-    written = json.loads((lucid.folder / "found" / "predictions.json").read_text())
-    assert written["images"] == records
+    assert document == json.loads((lucid.folder / "found" / "predictions.json").read_text())
+    assert document["info"] == {"checkpoint": str(last), "conf_threshold": 0.01, "decoder": "e2e"}
     for path in images:
         assert read_image(lucid.folder / "found" / path.name).shape == read_image(path).shape
 
@@ -114,7 +124,8 @@ def test_predict_takes_folders_and_globs(lucid, scenes, trained):
     last = trained / "checkpoints" / "last.ckpt"
     folder = next(path.parent for path in scenes.rglob("*") if path.suffix in (".png", ".jpg"))
     by_folder, by_glob = (
-        json.loads(lucid("predict", last, source, "--json")[1]) for source in (folder, f"{folder}/*.*")
+        json.loads(lucid("predict", last, source, "--json")[1])["images"]
+        for source in (folder, f"{folder}/*.*")
     )
     assert by_folder == by_glob
     assert len(by_folder) == len(list(folder.iterdir()))
@@ -125,7 +136,7 @@ def test_predict_keeps_going_past_a_broken_image_and_says_so(lucid, scenes, trai
     (lucid.folder / "broken.jpg").write_bytes(good.read_bytes()[:40])
     status, out, err = lucid("predict", trained / "checkpoints" / "last.ckpt", "broken.jpg", good, "--json")
     assert status == 1
-    assert len(json.loads(out)) == 1
+    assert len(json.loads(out)["images"]) == 1
     assert "broken.jpg" in err
     assert "Traceback" not in err
 
@@ -170,3 +181,90 @@ def test_resume_last_continues_the_named_run(lucid, scenes):
     assert lucid("fit", "--resume", "last", "--output", "run", "--quiet")[0] == 0
     after = torch.load(lucid.folder / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     assert before == after == 2
+
+
+def test_eval_scores_by_the_engine_that_is_asked_for(lucid, scenes, trained):
+    pytest.importorskip("faster_coco_eval")
+    last = trained / "checkpoints" / "last.ckpt"
+    words = ("eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--json")
+    slow, fast = (json.loads(lucid(*words, *more)[1]) for more in ((), ("--engine", "faster")))
+    assert (slow["info"]["eval_backend"], fast["info"]["eval_backend"]) == ("pycocotools", "faster")
+    assert fast["report"]["e2e"]["map"] == pytest.approx(slow["report"]["e2e"]["map"], abs=1e-9)
+
+
+def test_info_says_of_every_switch_whether_it_can_be_used(lucid, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    status, out, _ = lucid("info", "--size", "n", "--task", "detect")
+    assert status == 0
+    lines = {
+        line.split()[0]: " ".join(line.split()[1:]) for line in out.splitlines() if line.startswith("  --")
+    }
+    assert set(lines) == {f"--{name.replace('_', '-')}" for name in (*REPLAY_SWITCHES, *SPEED_SWITCHES)}
+    assert lines["--cache-train-images"] == "yes"
+    assert lines["--capture-loss"] == "no: needs a CUDA device, and this run is on cpu"
+    assert lines["--fused-assignment"] == "no: needs an NVIDIA device and Triton"
+    rows = json.loads(lucid("info", "--switches", "--json")[1])
+    assert [row["switch"] for row in rows] == [*REPLAY_SWITCHES, *SPEED_SWITCHES]
+    assert [row["switch"] for row in rows if row["usable"]] == [
+        n for n in SPEED_SWITCHES if n != "fused_assignment"
+    ]
+    assert all(row["usable"] == (row["reason"] is None) for row in rows)
+
+
+def test_help_of_fit_names_every_packaged_recipe(lucid):
+    words = " ".join(lucid("fit", "--help")[1].replace("│", " ").split())
+    assert f"A packaged recipe ({', '.join(recipes())}), or a YAML file." in words
+    assert "CUDA_VISIBLE_DEVICES=1 lucid fit" in words
+
+
+def test_the_readme_names_every_command():
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"^The command line of lucid: (.+)\.$", text, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", said)) == set(typer.main.get_command(app).commands)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("quiet", "terminal"), [(False, True), (True, True), (False, False)])
+def test_a_spinner_turns_on_a_terminal_that_wants_it(monkeypatch, capsys, quiet, terminal):
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(console, "err", Console(file=stream, force_terminal=terminal))
+    with console.waiting("scoring", quiet=quiet):
+        pass
+    assert ("scoring" in stream.getvalue()) == (terminal and not quiet)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("more", [(), ("--quiet",), ("--json",)])
+def test_long_commands_say_what_they_wait_for(lucid, scenes, trained, monkeypatch, more):
+    said = []
+
+    @contextmanager
+    def waiting(title, quiet=False):
+        said.append((title, quiet))
+        yield
+
+    @contextmanager
+    def counting(title, quiet=False):
+        said.append((title, quiet))
+        yield lambda done, total: said.append((done, total))
+
+    for module in (score, export):
+        monkeypatch.setattr(module, "waiting", waiting)
+    monkeypatch.setattr(sys.modules["lucid_app.data.check"], "counting", counting)  # the command has its name
+    (lucid.folder / "none.json").write_text("[]")
+    last = trained / "checkpoints" / "last.ckpt"
+    lucid("score", scenes, "none.json", *more)
+    lucid("export", last, "--format", "safetensors", "--output", "w.safetensors", *more)
+    lucid("data", "check", scenes, *more)
+    still = bool(more)
+    assert [one for one in said if isinstance(one[0], str)] == [
+        ("scoring", still),
+        ("exporting", still),
+        ("checking", still),
+    ]
+    assert said[-1] == (14, 14)

@@ -61,7 +61,9 @@ def fit(
     ] = None,
     task: Annotated[str | None, typer.Option(help="What to learn: detect, segment, pose or obb.")] = None,
     size: Annotated[str | None, typer.Option(help="Size of the network: n, s, m, l or x.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="A packaged recipe, or a YAML file.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help=f"A packaged recipe ({', '.join(recipes())}), or a YAML file.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
     batch: Annotated[
         str | None, typer.Option(help="Images per step of each process; auto is the most that fit, up to 64.")
@@ -69,7 +71,12 @@ def fit(
     image_size: Annotated[
         int | None, typer.Option(help="Side of the square canvas, a multiple of 32.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, cpu, cuda or mps; for one GPU of several: CUDA_VISIBLE_DEVICES=1 lucid fit ..."
+        ),
+    ] = None,
     devices: Annotated[int | None, typer.Option(help="Processes that train together, one a device.")] = None,
     precision: Annotated[str | None, typer.Option(help="32, 16-mixed or bf16-mixed.")] = None,
     workers: Annotated[int | None, typer.Option(help="Loader processes; chosen when absent.")] = None,
@@ -99,8 +106,8 @@ def fit(
     replay: Annotated[
         str | None,
         typer.Option(
-            help="step: every switch below that fits the run. auto: the same where there is a CUDA device, if it is "
-            "faster here. none: those named.",
+            help="step: every switch of this panel that fits the run, but --capture-step, which wants its name. "
+            "auto: the same where there is a CUDA device, if it is faster here. none: those named.",
             rich_help_panel="Replay (same bytes learned)",
         ),
     ] = None,

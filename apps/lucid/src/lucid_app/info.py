@@ -10,15 +10,21 @@ from rich.table import Table
 
 from lucid_app.console import out, print_json
 from lucid_models import SIZES, TASKS, count
-from lucid_train import ConfigError
+from lucid_train import ConfigError, chosen_device, usable_switches
 
 
 def info(
     size: Annotated[str | None, typer.Option(help="One size: n, s, m, l or x.")] = None,
     task: Annotated[str | None, typer.Option(help="One task: detect, segment, pose or obb.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the sizes as JSON.")] = False,
+    switches: Annotated[
+        bool,
+        typer.Option("--switches", help="Only which switches of lucid fit this machine can use, or why not."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the sizes as JSON, with --switches those.")
+    ] = False,
 ) -> None:
-    """Show parameters and GFLOPs of every network, and this machine's environment.
+    """Show parameters and GFLOPs of every network, this machine's environment, and the switches it can use.
 
     Parameters are those of the deployed network (one branch, normalisation folded) and of the training checkpoint;
     GFLOPs are counted at the task's own canvas.
@@ -27,10 +33,15 @@ def info(
         lucid info
 
         lucid info --size n --json
+
+        lucid info --switches
     """
     for name, value, known in (("size", size, SIZES), ("task", task, TASKS)):
         if value is not None and value not in known:
             raise ConfigError(f"--{name} {value}: choose one of {', '.join(known)}")
+    if switches:
+        _print_switches(as_json)
+        return
     rows = []
     for one_task in [task] if task else list(TASKS):
         for one_size in [size] if size else list(SIZES):
@@ -62,3 +73,16 @@ def info(
         f"lucid {version('lucid-app')}  torch {torch.__version__}  python {platform.python_version()}  "
         f"CUDA device: {cuda}  threads: {torch.get_num_threads()}"
     )
+    _print_switches()
+
+
+def _print_switches(as_json: bool = False) -> None:
+    """Print a line per switch: yes, or why a fit on this machine cannot have it."""
+    found = usable_switches()
+    if as_json:
+        print_json([{"switch": name, "usable": why is None, "reason": why} for name, why in found.items()])
+        return
+    out.print(f"switches of lucid fit, on {chosen_device('auto')}:")
+    for name, why in found.items():
+        option = f"--{name.replace('_', '-')}"
+        out.print(f"  {option:30s} {'yes' if why is None else f'no: {why}'}", soft_wrap=True)

@@ -1,6 +1,7 @@
 """Trains lucid detectors: configuration, loop, checkpoints, exact resume."""
 
 from lucid_train.auto import RunLength, resolve
+from lucid_train.available import usable_switches
 from lucid_train.callbacks import Interrupted, Observer, Progress
 from lucid_train.config import ConfigError, FitConfig, load_config, recipes
 from lucid_train.datamodule import DetectionDataModule, augment_policy
@@ -48,6 +49,7 @@ __all__ = [
     "resolve",
     "stored_config",
     "task_row",
+    "usable_switches",
     "write_json",
     "write_text",
 ]
