@@ -155,6 +155,20 @@ def test_task1_files_written_are_read_back(tmp_path):
         write_task1(tmp_path, {"p": (quads * torch.nan, torch.ones(3), torch.zeros(3).long())}, ["a"])
 
 
+def test_task1_files_are_written_all_or_none_into_an_empty_folder(tmp_path):
+    one = (torch.rand(1, 4, 2), torch.ones(1), torch.zeros(1).long())
+    for name in ("p 1", "", " p"):
+        with pytest.raises(ValueError, match="spaces between its columns only"):
+            write_task1(tmp_path / "r", {"p": one, name: one}, ["a"])
+    with pytest.raises(FileNotFoundError):  # the second class has no file of that name
+        write_task1(tmp_path / "r", {"p": one}, ["a", "b/c"])
+    assert not list(tmp_path.iterdir())
+    write_task1(tmp_path / "r", {"p": one}, ["a"])
+    with pytest.raises(FileExistsError, match="already has content"):
+        write_task1(tmp_path / "r", {"q": one}, ["b"])
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["Task1_a.txt"]
+
+
 def noisy(seed, images=6, classes=3):
     g = torch.Generator().manual_seed(seed)
     truths, found = [], []

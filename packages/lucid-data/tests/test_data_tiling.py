@@ -186,6 +186,46 @@ def test_scales_resize_first_and_small_pictures_may_be_padded(aerial, tmp_path):
     assert (tiles.image(at)[:, 90:, 90:].int() - 114).abs().max() < 6
 
 
+# half of an odd side is rounded, so the windows alone would tell 92 x 132
+@pytest.mark.parametrize(("stated", "sides"), [(True, (91, 131)), (False, (90, 130))])
+def test_the_manifest_knows_the_pictures_and_how_large_they_are(picture, tmp_path, stated, sides):
+    picture(tmp_path / "in" / "val" / "images" / "flat.png", *sides)
+    picture(tmp_path / "in" / "val" / "images" / "small.png", 40, 50)
+    (tmp_path / "in" / "val" / "labelTxt").mkdir()
+    (tmp_path / "in" / "val" / "labelTxt" / "flat.txt").write_text("1 1 9 1 9 5 1 5 ship 0\n")
+    tile(tmp_path / "in", tmp_path / "t", options=TileOptions(patch=64, overlap=16, scales=(0.5,)))
+    file = tmp_path / "t" / "annotations" / "instances_val.json"
+    if not stated:
+        document = json.loads(file.read_text())
+        for image in document["images"]:
+            del image["source_size"]
+        file.write_text(json.dumps(document | {"info": {}}))
+    manifest = read_tile_manifest(file)
+    sizes = dict(zip(manifest.sources, map(tuple, manifest.sizes.tolist()), strict=True))
+    assert sizes == {"flat.png": sides, "small.png": (40, 50)}
+    assert manifest.folder == ((tmp_path / "in" / "val" / "images").resolve() if stated else None)
+    assert (manifest.exif, manifest.keep_empty) == (False, 1.0)
+
+
+def test_tiles_of_several_scales_are_merged_in_the_pixels_of_the_picture():
+    # one bar of the picture at (100, 40), 30 x 8 px, seen whole at scale 1 from x = 64 on and at a half from x = 32 on
+    whole = torch.tensor([[36.0, 40.0, 30.0, 8.0, 0.3]])
+    half = torch.tensor([[18.0, 20.0, 15.0, 4.0, 0.3]])
+    found = [(whole, torch.tensor([0.8]), torch.tensor([2])), (half, torch.tensor([0.9]), torch.tensor([2]))]
+    windows, scales = [[64, 0, 128, 64], [32, 0, 96, 64]], [1.0, 0.5]
+    (merged,) = merge_tiles(found, windows, ["a", "a"], "nms", scales=scales)
+    assert merged.boxes.tolist() == [pytest.approx([100, 40, 30, 8, 0.3])]
+    assert merged.scores.tolist() == [pytest.approx(0.9)]
+    # of one scale the cores are those of the resized picture
+    upright = (torch.tensor([[4.0, 4.0, 8.0, 6.0]]), torch.tensor([0.8]), torch.tensor([2]))
+    (alone,) = merge_tiles([upright], windows[1:], ["a"], scales=[0.5])
+    assert alone.boxes.tolist() == [[72.0, 8.0, 80.0, 12.0]]
+    with pytest.raises(ValueError, match="a was cut at several scales"):
+        merge_tiles(found, windows, ["a", "a"], "cores", scales=scales)
+    with pytest.raises(ValueError, match="1 scales"):
+        merge_tiles(found, windows, ["a", "a"], scales=[1.0])
+
+
 def test_empty_tiles_are_dropped_by_share_and_seed(tmp_path):
     root = synthetic.write_dota(tmp_path / "in", splits={"train": 2}, size=160, shapes=0)
     counts = {}

@@ -22,6 +22,7 @@ from lucid_data.formats.dota import DotaObject, read_dota_file
 from lucid_data.formats.dota_classes import class_list, label_of, spelled
 from lucid_data.metrics.average_precision import average_precision_11, average_precision_area
 from lucid_data.metrics.quad_iou import quad_iou
+from lucid_data.whole import whole_folder
 
 _THRESHOLDS: Final = (0.5, 0.75)
 
@@ -275,26 +276,26 @@ def write_task1(
 ) -> list[Path]:
     """Write ``Task1_<class>.txt`` files, one per class, for submission or ``score_dota``, and return them.
 
-    ``predictions``: by image name, corners (N, 4, 2), scores (N,), labels (N,). Raises ValueError for a number that is
-    not finite.
+    ``folder`` must be empty or absent and has all of the files or none. ``predictions``: by image name, corners
+    (N, 4, 2), scores (N,), labels (N,). Raises ValueError for a number that is not finite and for an image name with
+    a space, FileExistsError for a ``folder`` with content.
 
     >>> quad = torch.tensor([[[1.0, 1], [9, 1], [9, 5], [1, 5]]])
     >>> write_task1("results", {"P0001": (quad, torch.tensor([0.9]), torch.tensor([0]))}, ["plane"])[0].name
     'Task1_plane.txt'
     """
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
     lines: list[list[str]] = [[] for _ in class_names]
     for image, (quads, scores, labels) in predictions.items():
+        if image.split() != [image]:
+            raise ValueError(f"the image name {image!r}: a Task 1 line has spaces between its columns only")
         for quad, score, label in zip(
             quads.double().flatten(1).tolist(), scores.double().tolist(), labels.tolist(), strict=True
         ):
             if not all(map(math.isfinite, (score, *quad))):
                 raise ValueError(f"a detection of {image} is not finite: {score}, {quad}")
             lines[label].append(" ".join([image, f"{score:.6f}", *(f"{v:.4f}" for v in quad)]))
-    files = []
-    for name, rows in zip(class_names, lines, strict=True):
-        path = place / f"Task1_{'-'.join(name.split())}.txt"
-        path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-        files.append(path)
-    return files
+    names = [f"Task1_{'-'.join(name.split())}.txt" for name in class_names]
+    with whole_folder(folder) as part:
+        for name, rows in zip(names, lines, strict=True):
+            (part / name).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return [Path(folder) / name for name in names]

@@ -63,34 +63,40 @@ def merge_tiles(
     rule: str = "cores",
     *,
     iou_threshold: float = 0.2,
+    scales: npt.ArrayLike | None = None,
 ) -> list[MergedImage]:
-    """Return the predictions per source image, in the order in which the sources first appear.
+    """Return the predictions per source image, in its own pixels and in the order in which the sources first appear.
 
     Args:
         predictions: per tile boxes (N, 4) or rotated boxes (N, 5) in tile pixels, scores (N,), labels (N,).
-        windows: (T, 4) each tile's x1 y1 x2 y2 in its source.
+        windows: (T, 4) each tile's x1 y1 x2 y2 in its source, as that was resized.
         sources: each tile's source image.
         rule: ``cores`` or ``nms``.
         iou_threshold: of suppression.
+        scales: (T,) by what each tile's source was resized; None is 1.
 
-    Raises ValueError for counts that differ, an unknown rule, and as ``tile_cores``.
+    Raises ValueError for counts that differ, an unknown rule, ``cores`` of one image at several scales, and as
+    ``tile_cores``.
 
     >>> tile = (torch.tensor([[4.0, 4.0, 2.0, 1.0, 0.0]]), torch.ones(1), torch.tensor([0]))
     >>> merge_tiles([tile], [[8, 0, 16, 8]], ["a"])[0].boxes[0, :2].tolist()
     [12.0, 4.0]
     """
     where = np.asarray(windows, np.int64).reshape(-1, 4)
-    if not len(predictions) == len(where) == len(sources):
+    factors = np.ones(len(where)) if scales is None else np.asarray(scales, np.float64).reshape(-1)
+    if not len(predictions) == len(where) == len(sources) == len(factors):
         raise ValueError(
-            f"{len(predictions)} tiles of predictions, {len(where)} windows, {len(sources)} sources"
+            f"{len(predictions)} tiles of predictions, {len(where)} windows, {len(sources)} sources, "
+            f"{len(factors)} scales"
         )
     if rule not in get_args(MergeRule):
         raise ValueError(f"rule must be one of {', '.join(get_args(MergeRule))}, got {rule!r}")
+    tiles: dict[str, list[int]] = {}
+    for at, source in enumerate(sources):
+        tiles.setdefault(source, []).append(at)
     return [
-        _merge_one(
-            source, predictions, where, [i for i, s in enumerate(sources) if s == source], rule, iou_threshold
-        )
-        for source in dict.fromkeys(sources)
+        _merge_one(source, [predictions[i] for i in mine], where[mine], factors[mine], rule, iou_threshold)
+        for source, mine in tiles.items()
     ]
 
 
@@ -98,21 +104,23 @@ def _merge_one(
     source: str,
     predictions: Sequence[tuple[Tensor, Tensor, Tensor]],
     windows: npt.NDArray[np.int64],
-    tiles: list[int],
+    scales: npt.NDArray[np.float64],
     rule: str,
     iou_threshold: float,
 ) -> MergedImage:
-    moved = [_moved(predictions[i][0], windows[i]) for i in tiles]
-    scores = [predictions[i][1] for i in tiles]
-    labels = [predictions[i][2] for i in tiles]
+    moved = [_moved(boxes, window) for (boxes, _, _), window in zip(predictions, windows, strict=True)]
+    boxes = torch.cat([_resized(b, float(s)) for b, s in zip(moved, scales, strict=True)])
+    values = torch.cat([scores for _, scores, _ in predictions])
+    kinds = torch.cat([labels for _, _, labels in predictions])
     if rule == "cores":
-        keep = [_inside(b, core) for b, core in zip(moved, tile_cores(windows[tiles]), strict=True)]
-        boxes = torch.cat([b[k] for b, k in zip(moved, keep, strict=True)])
-        values = torch.cat([s[k] for s, k in zip(scores, keep, strict=True)])
-        kinds = torch.cat([c[k] for c, k in zip(labels, keep, strict=True)])
+        if len(set(scales.tolist())) > 1:
+            raise ValueError(
+                f"{source} was cut at several scales, which have no common cores; merge by 'nms'"
+            )
+        keep = torch.cat([_inside(b, core) for b, core in zip(moved, tile_cores(windows), strict=True)])
+        boxes, values, kinds = boxes[keep], values[keep], kinds[keep]
         order = torch.argsort(values, descending=True, stable=True)
     else:
-        boxes, values, kinds = torch.cat(moved), torch.cat(scores), torch.cat(labels)
         suppress = rotated_nms if boxes.shape[1] == 5 else nms
         order = suppress(boxes, values, iou_threshold, labels=kinds)
     return MergedImage(source, boxes[order], values[order], kinds[order])
@@ -122,6 +130,10 @@ def _moved(boxes: Tensor, window: npt.NDArray[np.int64]) -> Tensor:
     x, y = (float(v) for v in window[:2])
     shift = (x, y, 0.0, 0.0, 0.0) if boxes.shape[1] == 5 else (x, y, x, y)
     return boxes + boxes.new_tensor(shift)
+
+
+def _resized(boxes: Tensor, scale: float) -> Tensor:
+    return boxes if scale == 1 else torch.cat([boxes[:, :4] / scale, boxes[:, 4:]], 1)
 
 
 def _inside(boxes: Tensor, core: npt.NDArray[np.float64]) -> Tensor:

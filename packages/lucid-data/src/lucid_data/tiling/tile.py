@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -85,12 +86,26 @@ class TiledSplit:
 
 @dataclass(frozen=True, eq=False)
 class TileManifest:
-    """Where each tile comes from: file names, source pictures, windows (T, 4) in scaled pixels, and scales (T,)."""
+    """Where each of T tiles comes from.
+
+    Attributes:
+        file_names, sources: the tiles, and the pictures they were cut from.
+        windows: (T, 4) x1 y1 x2 y2 in the picture as resized by its scale.
+        scales: (T,) by what the picture was resized.
+        sizes: (T, 2) height and width of the picture itself; what the windows reach where the file does not say.
+        folder: where the pictures lay, None where the file does not say.
+        exif: whether they were turned upright by their orientation tag.
+        keep_empty: which share of the tiles without objects was written.
+    """
 
     file_names: tuple[str, ...]
     sources: tuple[str, ...]
     windows: npt.NDArray[np.int64]
     scales: npt.NDArray[np.float64]
+    sizes: npt.NDArray[np.int64]
+    folder: Path | None
+    exif: bool
+    keep_empty: float
 
 
 @dataclass(frozen=True)
@@ -98,6 +113,7 @@ class _Tile:
     name: str
     size: tuple[int, int]
     source: str
+    source_size: tuple[int, int]
     scale: float
     window: tuple[int, int, int, int]
     objects: tuple[dict[str, Any], ...]
@@ -120,7 +136,8 @@ def tile(
     Args:
         source: anything ``open_catalog`` opens for ``task``.
         out: becomes a COCO tree, ``<split>`` and ``annotations/instances_<split>.json``. Image records carry
-            ``source_image`` and ``window`` (and ``scale``), annotations ``difficult`` and ``visible_fraction``.
+            ``source_image``, ``source_size`` and ``window`` (and ``scale``), annotations ``difficult`` and
+            ``visible_fraction``, ``info`` where the pictures lie as seen from the JSON.
         task: ``obb``, or ``detect`` for upright boxes.
         splits: default all there are.
         layout: as for ``open_catalog``.
@@ -151,7 +168,9 @@ def tile(
         for split, catalog in catalogs.items():
             told = partial(_told, observer, before, total)
             reports.append(
-                _tile_split(catalog, folder, "train" if split == WHOLE else split, chosen, workers, told)
+                _tile_split(
+                    catalog, folder, Path(out), "train" if split == WHOLE else split, chosen, workers, told
+                )
             )
             before += len(catalog)
     return reports
@@ -164,6 +183,7 @@ def _told(observer: Observer, before: int, total: int, done: int) -> None:
 def _tile_split(
     catalog: Catalog,
     folder: Path,
+    out: Path,
     split: str,
     options: TileOptions,
     workers: int,
@@ -183,26 +203,42 @@ def _tile_split(
         for item in tiles:
             number = len(images) + 1
             record = {"id": number, "file_name": item.name, "height": item.size[0], "width": item.size[1]}
-            record |= {"source_image": item.source, "window": list(item.window)}
+            record |= {"source_image": item.source, "source_size": list(item.source_size)}
+            record |= {"window": list(item.window)}
             images.append(record | ({"scale": item.scale} if scaled else {}))
             for row in item.objects:
                 annotations.append({"id": len(annotations) + 1, "image_id": number, **row})
+    path = Path("annotations") / f"instances_{split}.json"
+    pictures = {"source_images": _seen_from(out / path.parent, catalog.images), "source_exif": catalog.exif}
     document = {
-        "info": {"description": f"tiles of {catalog.root.name} {split}", "version": "1", **asdict(options)},
+        "info": {
+            "description": f"tiles of {catalog.root.name} {split}",
+            "version": "1",
+            **pictures,
+            **asdict(options),
+        },
         "images": images,
         "annotations": annotations,
         "categories": [
             {"id": i, "name": name, "supercategory": ""} for i, name in enumerate(catalog.class_names, 1)
         ],
     }
-    path = folder / "annotations" / f"instances_{split}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json_text(document), encoding="utf-8")
+    (folder / path.parent).mkdir(exist_ok=True)
+    (folder / path).write_text(json_text(document), encoding="utf-8")
     owners = {row["image_id"] for row in annotations}
     difficult = sum(row["difficult"] for row in annotations)
     return TiledSplit(
         split, len(catalog), len(images), len(images) - len(owners), len(annotations), difficult
     )
+
+
+def _seen_from(place: Path, folder: Path) -> str:
+    """Return ``folder`` relative to ``place``, so that both may move together; as it is on another drive."""
+    there = folder.resolve()
+    try:
+        return Path(os.path.relpath(there, place.resolve())).as_posix()
+    except ValueError:
+        return there.as_posix()
 
 
 def _all_tiles(catalog: Catalog, place: Path, options: TileOptions, workers: int) -> Iterator[list[_Tile]]:
@@ -281,7 +317,8 @@ def _cut(catalog: Catalog, index: int, place: Path, options: TileOptions) -> lis
                 )
                 for r in rows.tolist()
             )
-            tiles.append(_Tile(name, size, source.as_posix(), scale, (x1, y1, x2, y2), objects))
+            own = (whole.shape[1], whole.shape[2])
+            tiles.append(_Tile(name, size, source.as_posix(), own, scale, (x1, y1, x2, y2), objects))
     return tiles
 
 
@@ -331,13 +368,27 @@ def read_tile_manifest(path: str | Path) -> TileManifest:
     >>> read_tile_manifest("more-tiles/annotations/instances_val.json").windows[1].tolist()
     [16, 0, 64, 48]
     """
-    images = sorted(load_document(path)["images"], key=lambda image: image["id"])
+    document = load_document(path)
+    images = sorted(document["images"], key=lambda image: image["id"])
     for image in images:
         if "source_image" not in image or len(image.get("window", ())) != 4:
             raise ValueError(f"{path}: image {image.get('id')} has no source_image and window; it is no tile")
+    info = document.get("info") or {}
+    stated = info.get("source_images")
+    reached: dict[str, tuple[int, int]] = {}
+    for image in images:
+        scale, (height, width) = image.get("scale", 1.0), reached.get(image["source_image"], (0, 0))
+        right, bottom = (round(side / scale) for side in image["window"][2:])
+        reached[image["source_image"]] = (max(height, bottom), max(width, right))
     return TileManifest(
         tuple(image["file_name"] for image in images),
         tuple(image["source_image"] for image in images),
         np.array([image["window"] for image in images], np.int64).reshape(-1, 4),
         np.array([image.get("scale", 1.0) for image in images], np.float64),
+        np.array(
+            [image.get("source_size", reached[image["source_image"]]) for image in images], np.int64
+        ).reshape(-1, 2),
+        None if stated is None else (Path(path).parent / stated).resolve(),
+        bool(info.get("source_exif", False)),
+        float(info.get("keep_empty", 1.0)),
     )
