@@ -79,7 +79,7 @@ def test_an_exported_file_predicts_what_its_checkpoint_does(lucid, last, scenes)
             "predict", model, scenes / "val", "--conf", 0.0, "--max-detections", 3, "--json"
         )
         assert status == 0
-        found[model] = json.loads(out)
+        found[model] = json.loads(out)["images"]
     for one, other in zip(found[last], found["m.torchscript"], strict=True):
         assert one["image"] == other["image"]
         assert len(one["detections"]) == len(other["detections"]) == 3

@@ -1,7 +1,7 @@
 """``lucid predict``: run a checkpoint on images."""
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,15 @@ from lucid_app.checks import (
     choose_device,
 )
 from lucid_app.console import Quiet, counting, err, out, print_json
+from lucid_app.predict_tiles import (
+    Tiling,
+    find,
+    open_tiles,
+    require_empty,
+    require_fit,
+    require_pictures,
+    write_results,
+)
 from lucid_data import IMAGE_SUFFIXES, read_image
 from lucid_models import EXPORT_FORMATS, ExportedPredictor, Predictions, Predictor
 from lucid_train import ConfigError, write_json
@@ -26,7 +35,18 @@ EXPORT_SUFFIXES = frozenset(row.suffix for row in EXPORT_FORMATS.values())
 
 def predict(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit, or a file of lucid export.")],
-    sources: Annotated[list[str], typer.Argument(help="Images, folders or globs.")],
+    sources: Annotated[list[str] | None, typer.Argument(help="Images, folders or globs.")] = None,
+    tiles: Annotated[
+        Path | None,
+        typer.Option(help="In place of images a data set of lucid data tile; one result per whole picture."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of --tiles; val, valid or test when absent.")
+    ] = None,
+    task1: Annotated[
+        Path | None,
+        typer.Option(help="With --tiles: write DOTA Task 1 files into this folder, for lucid score."),
+    ] = None,
     output: Annotated[Path, typer.Option(help="Folder for predictions.json and drawn images.")] = Path(
         "predictions"
     ),
@@ -34,14 +54,14 @@ def predict(
         bool, typer.Option("--draw", help="Write each image with its predictions drawn.")
     ] = False,
     conf: Annotated[float, typer.Option(help="Keep predictions scoring above this.")] = 0.25,
-    max_detections: Annotated[int, typer.Option(help="At most this many per image.")] = 300,
+    max_detections: Annotated[int, typer.Option(help="At most this many per image, or per tile.")] = 300,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     batch: Annotated[int, typer.Option(help="Images per step.")] = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what predictions.json holds.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find objects in images, folders and globs; photos are turned as their EXIF tag says.
+    """Find objects in images, folders and globs, or in large pictures by their tiles; EXIF tags turn photos upright.
 
     Examples:
         lucid predict runs/detect-n-1/checkpoints/best.ckpt photo.jpg --draw
@@ -49,6 +69,8 @@ def predict(
         lucid predict best.ckpt "holiday/*.jpg" --output found --conf 0.4 --json
 
         lucid predict pets.onnx photos
+
+        lucid predict best.ckpt --tiles DOTA-tiles --conf 0.01 --task1 results
     """
     if not 0 <= conf <= 1:
         raise ConfigError(f"--conf {conf}: give a number from 0 to 1")
@@ -57,37 +79,110 @@ def predict(
     check_canvas(image_size)
     check_folder_target("--output", output)
     check_file_target("--output", output / "predictions.json")
-    files = expand(sources)
-    pictures = drawn_paths(files, output) if draw else {}
-    predictor = opened(checkpoint, image_size, device, conf, max_detections)
-    records: list[dict[str, Any]] = []
-    failures: list[str] = []
-    with counting("predicting", quiet=quiet or as_json) as observe:
-        for paths, images in readable(files, batch, failures):
-            for path, image, found in zip(paths, images, predictor(images), strict=True):
-                records.append(record(path, found))
-                if draw:
-                    picture = burn_predictions(image, found, RenderOptions(confidence=conf))
-                    save_image(picture, pictures[path])
-            observe(len(records) + len(failures), len(files))
+    if tiles is None:
+        given = {"--split": split, "--task1": task1}
+        if stray := [f"{option} {value}" for option, value in given.items() if value is not None]:
+            raise ConfigError(f"{stray[0]}: only with --tiles")
+        if not sources:
+            raise ConfigError("nothing to look at; give images, folders or globs, or --tiles FOLDER")
+    elif sources:
+        raise ConfigError(f"--tiles {tiles}: takes the place of {sources[0]}; give one of the two")
+
+    def open_model() -> Predictor | ExportedPredictor:
+        return opened(checkpoint, image_size, device, conf, max_detections, batch)
+
+    info: dict[str, Any] = {"checkpoint": str(checkpoint), "conf_threshold": conf, "decoder": "e2e"}
+    silent, failures = quiet or as_json, list[str]()
+    if tiles is None:
+        records = on_images(
+            expand(sources or []), open_model, batch, output if draw else None, silent, failures
+        )
+    else:
+        tiling = open_tiles(tiles, split)
+        info |= {"tiles": str(tiles), "split": tiling.tiles.split}
+        records = on_tiles(tiling, checkpoint, open_model, batch, output if draw else None, task1, silent)
     for failure in failures:
         err.print(f"error: {failure}", style="red", soft_wrap=True)
+    document = {"info": info, "images": records}
     if records:
-        info = {"checkpoint": str(checkpoint), "conf_threshold": conf, "decoder": "e2e"}
-        write_json(output / "predictions.json", {"info": info, "images": records})
+        write_json(output / "predictions.json", document)
     if as_json:
-        print_json(records)
+        print_json(document)
     else:
         for one in records:
             out.print(f"{one['image']}: {summary(one)}", soft_wrap=True)
         if records:
             out.print(f"written {output}", soft_wrap=True)
+        if task1 is not None:
+            out.print(f"written {task1}", soft_wrap=True)
     if failures:
         raise typer.Exit(1)
 
 
+def on_images(
+    files: list[Path],
+    open_model: Callable[[], Predictor | ExportedPredictor],
+    batch: int,
+    drawings: Path | None,
+    silent: bool,
+    failures: list[str],
+) -> list[dict[str, Any]]:
+    """Return the record of every image, drawn into ``drawings``; what cannot be read goes to ``failures``."""
+    pictures = {} if drawings is None else drawn_paths(files, drawings)
+    predictor = open_model()
+    records: list[dict[str, Any]] = []
+    with counting("predicting", quiet=silent) as observe:
+        for paths, images in readable(files, batch, failures):
+            for path, image, found in zip(paths, images, predictor(images), strict=True):
+                records.append(record(path, found))
+                if drawings is not None:
+                    write_drawing(image, found, predictor.confidence, pictures[path])
+            observe(len(records) + len(failures), len(files))
+    return records
+
+
+def on_tiles(
+    tiling: Tiling,
+    model: Path,
+    open_model: Callable[[], Predictor | ExportedPredictor],
+    batch: int,
+    drawings: Path | None,
+    task1: Path | None,
+    silent: bool,
+) -> list[dict[str, Any]]:
+    """Return the record of every picture that the tiles were cut from, drawn into ``drawings``, and write Task 1."""
+    if task1 is not None:
+        require_empty(task1)
+    if drawings is not None:
+        require_pictures(tiling)
+    pictures = {} if drawings is None else drawn_paths(list(tiling.pictures()), drawings)
+    predictor = open_model()
+    require_fit(tiling, model, predictor, task1)
+    if tiling.manifest.keep_empty < 1:
+        share = f"--keep-empty {tiling.manifest.keep_empty:g}"
+        err.print(
+            f"{tiling.folder} was cut with {share}: parts of its pictures are not looked at", style="yellow"
+        )
+    with counting("predicting", quiet=silent) as observe:
+        found = find(tiling, predictor, batch, observe)
+    if task1 is not None:
+        write_results(task1, found, predictor.names)
+    if drawings is not None:
+        with counting("drawing", quiet=silent) as observe:
+            for number, (path, target) in enumerate(pictures.items(), 1):
+                image = read_image(path, exif=tiling.manifest.exif)
+                write_drawing(image, found[path], predictor.confidence, target)
+                observe(number, len(pictures))
+    return [record(path, one) for path, one in found.items()]
+
+
+def write_drawing(image: Tensor, found: Predictions, confidence: float, target: Path) -> None:
+    """Write an image with what was found in it."""
+    save_image(burn_predictions(image, found, RenderOptions(confidence=confidence)), target)
+
+
 def opened(
-    model: Path, image_size: int | None, device: str, confidence: float, max_detections: int
+    model: Path, image_size: int | None, device: str, confidence: float, max_detections: int, batch: int
 ) -> Predictor | ExportedPredictor:
     """Return what predicts with a checkpoint or an exported file, which its suffix tells."""
     if model.suffix not in EXPORT_SUFFIXES:
@@ -97,6 +192,7 @@ def opened(
             device=choose_device(device),
             confidence=confidence,
             max_detections=max_detections,
+            batch_size=batch,
         )
     if image_size is not None:
         raise ConfigError(
@@ -104,7 +200,7 @@ def opened(
         )
     if device not in ("auto", "cpu"):
         raise ConfigError(f"--device {device}: exported files run on the CPU here; leave the option out")
-    return ExportedPredictor(model, confidence=confidence, max_detections=max_detections)
+    return ExportedPredictor(model, confidence=confidence, max_detections=max_detections, batch_size=batch)
 
 
 def expand(sources: list[str]) -> list[Path]:
@@ -149,7 +245,10 @@ def readable(files: list[Path], batch: int, failures: list[str]) -> Iterator[tup
 
 
 def record(path: Path, found: Predictions) -> dict[str, Any]:
-    """Return the JSON record of one image: path, size, and a box, score, label and name per detection."""
+    """Return the JSON record of one image: path, size, and a box, score, label and name per detection.
+
+    What a task finds beside its boxes stands there too, as ``Predictions.to_dict`` has it.
+    """
     return {"image": str(path), **found.to_dict()}
 
 
