@@ -207,7 +207,8 @@ def test_a_step_of_both_is_the_mean_of_their_batches_in_one_process(ranks, setti
     expected, *found = (torch.load(setting[0] / f"{task}-gradients{which}.pt") for which in ("", "-0", "-1"))
     for gradients in found:
         torch.testing.assert_close(gradients, expected, rtol=0, atol=0)
-    assert all(value.abs().max() > 0 for value in expected.values())
+    # a level of the pyramid without positives has a box stem whose gradients are zeros
+    assert sum(bool(value.any()) for value in expected.values()) > 0.8 * len(expected)
 
 
 def test_weights_statistics_averages_and_metrics_are_the_same_bytes_in_both(ranks):

@@ -19,7 +19,6 @@ CASES = [
     ("detect", "capture_orthogonalization"),
     ("detect", "capture_updates"),
     ("detect", "capture_gradient_norm"),
-    ("detect", "capture_step"),
     ("detect", "all"),
     ("detect", "whole"),
     ("pose", "all"),
