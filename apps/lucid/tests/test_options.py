@@ -97,6 +97,15 @@ def test_the_confidence_is_a_bound_that_scores_must_exceed(lucid, scenes, checkp
     assert found(repr(bound)) == [score for score in scores if score > bound]
 
 
+def test_captions_can_be_left_out_of_drawings(lucid, checkpoint, monkeypatch):
+    photo(lucid.folder / "a.jpg")
+    styles = []
+    monkeypatch.setattr(predict, "burn_predictions", lambda image, _, style: (styles.append(style), image)[1])
+    for words in ([], ["--no-captions"]):
+        assert lucid("predict", checkpoint, "a.jpg", "--draw", "--conf", 0.4, *words)[0] == 0
+    assert [(style.show_labels, style.confidence) for style in styles] == [(True, 0.4), (False, 0.4)]
+
+
 def test_the_batch_of_predict_is_that_of_the_network(checkpoint):
     assert predict.opened(checkpoint, None, "cpu", 0.25, 300, 5).batch_size == 5
 

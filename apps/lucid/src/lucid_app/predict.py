@@ -2,6 +2,7 @@
 
 import glob
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,14 @@ from lucid_viz import RenderOptions, burn_predictions, save_image
 EXPORT_SUFFIXES = frozenset(row.suffix for row in EXPORT_FORMATS.values())
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """Where drawn images go, and how they are drawn."""
+
+    folder: Path
+    style: RenderOptions
+
+
 def predict(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit, or a file of lucid export.")],
     sources: Annotated[list[str] | None, typer.Argument(help="Images, folders or globs.")] = None,
@@ -53,6 +62,9 @@ def predict(
     draw: Annotated[
         bool, typer.Option("--draw", help="Write each image with its predictions drawn.")
     ] = False,
+    captions: Annotated[
+        bool, typer.Option(help="Write class and score beside what is drawn; crowds are clearer without.")
+    ] = True,
     conf: Annotated[float, typer.Option(help="Keep predictions scoring above this.")] = 0.25,
     max_detections: Annotated[int, typer.Option(help="At most this many per image, or per tile.")] = 300,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
@@ -79,6 +91,8 @@ def predict(
     check_canvas(image_size)
     check_folder_target("--output", output)
     check_file_target("--output", output / "predictions.json")
+    if not (draw or captions):
+        raise ConfigError("--no-captions: only with --draw")
     if tiles is None:
         given = {"--split": split, "--task1": task1}
         if stray := [f"{option} {value}" for option, value in given.items() if value is not None]:
@@ -93,14 +107,13 @@ def predict(
 
     info: dict[str, Any] = {"checkpoint": str(checkpoint), "conf_threshold": conf, "decoder": "e2e"}
     silent, failures = quiet or as_json, list[str]()
+    drawing = Drawing(output, RenderOptions(confidence=conf, show_labels=captions)) if draw else None
     if tiles is None:
-        records = on_images(
-            expand(sources or []), open_model, batch, output if draw else None, silent, failures
-        )
+        records = on_images(expand(sources or []), open_model, batch, drawing, silent, failures)
     else:
         tiling = open_tiles(tiles, split)
         info |= {"tiles": str(tiles), "split": tiling.tiles.split}
-        records = on_tiles(tiling, checkpoint, open_model, batch, output if draw else None, task1, silent)
+        records = on_tiles(tiling, checkpoint, open_model, batch, drawing, task1, silent)
     for failure in failures:
         err.print(f"error: {failure}", style="red", soft_wrap=True)
     document = {"info": info, "images": records}
@@ -123,20 +136,20 @@ def on_images(
     files: list[Path],
     open_model: Callable[[], Predictor | ExportedPredictor],
     batch: int,
-    drawings: Path | None,
+    drawing: Drawing | None,
     silent: bool,
     failures: list[str],
 ) -> list[dict[str, Any]]:
-    """Return the record of every image, drawn into ``drawings``; what cannot be read goes to ``failures``."""
-    pictures = {} if drawings is None else drawn_paths(files, drawings)
+    """Return the record of every image, drawn where asked for; what cannot be read goes to ``failures``."""
+    pictures = {} if drawing is None else drawn_paths(files, drawing.folder)
     predictor = open_model()
     records: list[dict[str, Any]] = []
     with counting("predicting", quiet=silent) as observe:
         for paths, images in readable(files, batch, failures):
             for path, image, found in zip(paths, images, predictor(images), strict=True):
                 records.append(record(path, found))
-                if drawings is not None:
-                    write_drawing(image, found, predictor.confidence, pictures[path])
+                if drawing is not None:
+                    save_image(burn_predictions(image, found, drawing.style), pictures[path])
             observe(len(records) + len(failures), len(files))
     return records
 
@@ -146,16 +159,16 @@ def on_tiles(
     model: Path,
     open_model: Callable[[], Predictor | ExportedPredictor],
     batch: int,
-    drawings: Path | None,
+    drawing: Drawing | None,
     task1: Path | None,
     silent: bool,
 ) -> list[dict[str, Any]]:
-    """Return the record of every picture that the tiles were cut from, drawn into ``drawings``, and write Task 1."""
+    """Return the record of every picture that the tiles were cut from, drawn where asked for, and write Task 1."""
     if task1 is not None:
         require_empty(task1)
-    if drawings is not None:
+    if drawing is not None:
         require_pictures(tiling)
-    pictures = {} if drawings is None else drawn_paths(list(tiling.pictures()), drawings)
+    pictures = {} if drawing is None else drawn_paths(list(tiling.pictures()), drawing.folder)
     predictor = open_model()
     require_fit(tiling, model, predictor, task1)
     if tiling.manifest.keep_empty < 1:
@@ -167,18 +180,13 @@ def on_tiles(
         found = find(tiling, predictor, batch, observe)
     if task1 is not None:
         write_results(task1, found, predictor.names)
-    if drawings is not None:
+    if drawing is not None:
         with counting("drawing", quiet=silent) as observe:
             for number, (path, target) in enumerate(pictures.items(), 1):
                 image = read_image(path, exif=tiling.manifest.exif)
-                write_drawing(image, found[path], predictor.confidence, target)
+                save_image(burn_predictions(image, found[path], drawing.style), target)
                 observe(number, len(pictures))
     return [record(path, one) for path, one in found.items()]
-
-
-def write_drawing(image: Tensor, found: Predictions, confidence: float, target: Path) -> None:
-    """Write an image with what was found in it."""
-    save_image(burn_predictions(image, found, RenderOptions(confidence=confidence)), target)
 
 
 def opened(

@@ -92,7 +92,7 @@ def require_pictures(tiling: Tiling) -> None:
     labels, folder = tiling.tiles.source.labels, tiling.manifest.folder
     if folder is None:
         raise ConfigError(
-            f"--draw: {labels} does not say where the pictures lie; cut the tiles anew, or leave it out"
+            f"--draw: {labels} does not say where the pictures lie; cut the tiles anew, or leave --draw out"
         )
     for path, size in tiling.pictures().items():
         if not path.is_file():
