@@ -169,6 +169,21 @@ def test_task1_files_are_written_all_or_none_into_an_empty_folder(tmp_path):
     assert [path.name for path in (tmp_path / "r").iterdir()] == ["Task1_a.txt"]
 
 
+def test_a_class_that_these_pictures_lack_counts_in_no_mean(tmp_path):
+    quad = torch.tensor([[[1.0, 1], [9, 1], [9, 5], [1, 5]]])
+    write_task1(
+        tmp_path / "r", {"p": (quad.repeat(2, 1, 1), torch.ones(2), torch.tensor([0, 1]))}, ["car", "big van"]
+    )
+    (tmp_path / "labelTxt").mkdir()
+    (tmp_path / "labelTxt" / "p.txt").write_text("1 1 9 1 9 5 1 5 car 0\n")
+    report = score_dota(tmp_path, tmp_path / "r")
+    assert report["voc07_map_50"] == 1
+    assert {name: row.voc12_50 for name, row in report.per_class.items()} == {"car": 1, "big-van": -1}
+    (tmp_path / "labelTxt" / "p.txt").write_text("1 1 9 1 9 5 1 5 ship 0\n")
+    with pytest.raises(ValueError, match="results for the class 'big-van', which is none of plane, ship"):
+        score_dota(tmp_path, tmp_path / "r")
+
+
 def noisy(seed, images=6, classes=3):
     g = torch.Generator().manual_seed(seed)
     truths, found = [], []

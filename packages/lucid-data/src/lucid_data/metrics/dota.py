@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lucid_data.formats.dota import DotaObject, read_dota_file
-from lucid_data.formats.dota_classes import class_list, label_of, spelled
+from lucid_data.formats.dota_classes import DOTA_CLASSES, class_list, label_of, spelled
 from lucid_data.metrics.average_precision import average_precision_11, average_precision_area
 from lucid_data.metrics.quad_iou import quad_iou
 from lucid_data.whole import whole_folder
@@ -103,7 +103,8 @@ def score_dota(
         labels: a folder of DOTA label files, or one that holds it as ``labelTxt``.
         results: a folder of ``Task1_<class>.txt`` files (``image score x1 y1 ... x4 y4``), or their contents.
         images: names of the images that count, or a file of them; default every label file.
-        version: the class list; None chooses by the names found.
+        version: the class list; None chooses by the names found. Results for a class that is not in DOTA's list are
+            refused; beside labels with names of their own they are a class without objects, which no mean counts.
 
     Raises FileNotFoundError for folders and files that are not there, ValueError with file and line.
 
@@ -115,6 +116,12 @@ def score_dota(
     truth = _read_truth(_label_folder(Path(labels)), images)
     found = read_task1(results) if isinstance(results, str | Path) else dict(results)
     classes = class_list({item.name for items in truth.values() for item in items}, version)
+    known = {spelled(name) for name in classes}
+    strange = [name for name in found if spelled(name) not in known]
+    if strange and classes in DOTA_CLASSES.values():
+        raise ValueError(f"results for the class {strange[0]!r}, which is none of {', '.join(classes)}")
+    # a list of its own is known by what the labels name, and these pictures may lack what others have
+    classes = (*classes, *strange)
     by_class: dict[str, dict[str, list[DotaObject]]] = {name: defaultdict(list) for name in classes}
     for image, items in truth.items():
         for item in items:
@@ -123,9 +130,6 @@ def score_dota(
                 raise ValueError(f"{labels}: {image} has the class {item.name!r}, which the list lacks")
             by_class[classes[label]][image].append(item)
     spelling = {spelled(name): name for name in classes}
-    strange = [name for name in found if spelled(name) not in spelling]
-    if strange:
-        raise ValueError(f"results for the class {strange[0]!r}, which is none of {', '.join(classes)}")
     results_of = {spelling[spelled(name)]: detections for name, detections in found.items()}
     per_class: dict[str, DotaClassScore] = {}
     dropped = 0
