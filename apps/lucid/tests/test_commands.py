@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from lucid_app import app, console, export, score
-from lucid_data import read_image
+from lucid_data import read_image, score_coco
 from lucid_train import REPLAY_SWITCHES, SPEED_SWITCHES, recipes
 
 
@@ -183,13 +183,20 @@ def test_resume_last_continues_the_named_run(lucid, scenes):
     assert before == after == 2
 
 
-def test_eval_scores_by_the_engine_that_is_asked_for(lucid, scenes, trained):
+def test_eval_scores_by_the_engine_that_is_asked_for(lucid, scenes, trained, monkeypatch):
     pytest.importorskip("faster_coco_eval")
+    asked = []
+    monkeypatch.setattr(
+        "lucid_train.results.score_coco",
+        lambda *words, engine, **more: asked.append(engine) or score_coco(*words, engine=engine, **more),
+    )
     last = trained / "checkpoints" / "last.ckpt"
     words = ("eval", last, "--data", scenes, "--workers", 0, "--path", "e2e", "--json")
     slow, fast = (json.loads(lucid(*words, *more)[1]) for more in ((), ("--engine", "faster")))
     assert (slow["info"]["eval_backend"], fast["info"]["eval_backend"]) == ("pycocotools", "faster")
     assert fast["report"]["e2e"]["map"] == pytest.approx(slow["report"]["e2e"]["map"], abs=1e-9)
+    # each is tried before the work, and scores after it
+    assert asked == ["pycocotools", "pycocotools", "faster", "faster"]
 
 
 def test_info_says_of_every_switch_whether_it_can_be_used(lucid, monkeypatch):

@@ -71,7 +71,8 @@ def info(
     cuda = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
     out.print(
         f"lucid {version('lucid-app')}  torch {torch.__version__}  python {platform.python_version()}  "
-        f"CUDA device: {cuda}  threads: {torch.get_num_threads()}"
+        f"CUDA device: {cuda}  threads: {torch.get_num_threads()}",
+        soft_wrap=True,
     )
     _print_switches()
 
