@@ -1,5 +1,6 @@
 """Starting from other weights: other classes, keypoints, canvases and tasks, with an account of every tensor."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,11 +24,17 @@ def save(detector: Detector, folder: Path) -> Path:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("before", "after"), [(80, 2), (2, 80), (2, 2)])
-def test_other_classes_keep_every_tensor_that_fits_and_the_table_is_printed(
-    task: str, before: int, after: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_other_classes_keep_every_tensor_that_fits_and_the_table_is_logged(
+    task: str,
+    before: int,
+    after: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     donor = build(task, before)
-    loaded = load(save(donor, tmp_path), num_classes=after)
+    with caplog.at_level("INFO", "lucid"):
+        loaded = load(save(donor, tmp_path), num_classes=after)
     assert (loaded.num_classes, loaded.task, loaded.training) == (after, task, False)
     assert loaded.num_keypoints == donor.num_keypoints
     given, kept = donor.state_dict(), 0
@@ -36,10 +43,12 @@ def test_other_classes_keep_every_tensor_that_fits_and_the_table_is_printed(
         assert not fits or torch.equal(value, given[key])
         assert fits or ".cls." in key or ".semantic." in key
         kept += fits
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"{kept} tensors copied, {len(given) - kept} kept for another shape, 0 kept")
+    ((logger, level, said),) = caplog.record_tuples
+    assert (logger, level) == ("lucid", logging.INFO)
+    assert said.startswith(f"{kept} tensors copied, {len(given) - kept} kept for another shape, 0 kept")
     assert (kept == len(given)) == (before == after)
-    assert printed.count("\n") == 1 + len(given) - kept
+    assert said.count("\n") == len(given) - kept
+    assert capsys.readouterr().out == ""
 
 
 def test_the_same_count_keeps_the_names_and_names_alone_rename(tmp_path: Path) -> None:
@@ -63,14 +72,15 @@ def test_other_keypoint_counts_touch_the_keypoint_stems_alone(points: int, tmp_p
 
 @pytest.mark.parametrize("task", TASKS)
 def test_another_canvas_carries_everything(
-    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     donor = build(task, 3, image_size=320).eval()
-    loaded = load(save(donor, tmp_path), image_size=96)
+    with caplog.at_level("INFO", "lucid"):
+        loaded = load(save(donor, tmp_path), image_size=96)
     assert loaded.image_size == 96
     images = torch.rand(1, 3, 96, 64)
     assert torch.equal(loaded(images).o2o.box, donor(images).o2o.box)
-    assert "0 kept for another shape" in capsys.readouterr().out
+    assert "0 kept for another shape" in caplog.text
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "detect"])
@@ -83,8 +93,12 @@ def test_a_detect_checkpoint_starts_every_other_task(task: str) -> None:
     assert all(".extra." in key or ".masks." in key for key in missing)
 
 
-def test_loading_as_it_is_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load(save(build("detect", 3), tmp_path))
+def test_loading_as_it_is_says_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level("DEBUG"):
+        load(save(build("detect", 3), tmp_path))
+    assert caplog.text == ""
     assert capsys.readouterr().out == ""
 
 

@@ -1,5 +1,6 @@
 """From a checkpoint to a detector, as it is or adapted to other classes, keypoints or canvases."""
 
+import logging
 from collections.abc import Sequence
 from os import PathLike, fspath
 
@@ -8,6 +9,8 @@ import torch
 from lucid_models.checkpoint import key_problem, read_checkpoint
 from lucid_models.detector import Detector, build_detector
 from lucid_models.transfer import load_weights
+
+log = logging.getLogger("lucid")
 
 
 def load(
@@ -23,9 +26,16 @@ def load(
 
     What is given beside the path replaces what the checkpoint says: the detector then is a fresh one of the
     same task and size that takes over every tensor of equal name and shape, and the account of
-    `load_weights` is printed. Names alone rename the classes. Nothing in the file is executed. Raises
-    FileNotFoundError when there is no file, ValueError in one line when it is no checkpoint of this kind,
-    would have to execute code, lacks or mis-shapes weights, or when `build_detector` refuses the values.
+    `load_weights` goes to the logger "lucid" at level INFO. Names alone rename the classes. Nothing in the file
+    is executed. Raises FileNotFoundError when there is no file, ValueError in one line when it is no checkpoint of
+    this kind, would have to execute code, lacks or mis-shapes weights, or when `build_detector` refuses the values.
+
+    >>> import tempfile
+    >>> from lucid_models import checkpoint_header
+    >>> path = f"{tempfile.mkdtemp()}/pets.ckpt"
+    >>> torch.save({"lucid": checkpoint_header(build_detector("detect", "n", names=["cat", "dog"]))}, path)
+    >>> load(path).names, load(path, names=["cat", "dog", "horse"]).num_classes
+    (('cat', 'dog'), 3)
     """
     info, weights = read_checkpoint(path)
     given = (num_classes, names, num_keypoints, image_size)
@@ -47,7 +57,7 @@ def load(
     except (TypeError, ValueError) as error:
         raise ValueError(f"{fspath(path)}: {error}") from None
     if adapted:
-        print(load_weights(detector, weights))
+        log.info("%s", load_weights(detector, weights))
         return detector.to(device).eval()
     if problem := key_problem(detector.state_dict(), weights):
         raise ValueError(f"{fspath(path)}: weights do not fit detector {info.task}-{info.size}: {problem}")
