@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from torchvision.io import write_jpeg, write_png
 
 from lucid_models import TASKS, Detector, Predictions, Predictor, as_image, encode_masks, list_pictures
@@ -250,11 +249,3 @@ def test_damaged_pictures_end_in_one_line_each(tmp_path: Path) -> None:
         place.write_bytes(data)
         said = said_of(place)
         assert said is None or (said.startswith(f"cannot read image {place}: ") and "\n" not in said)
-
-
-def test_deep_and_moving_pictures_are_refused_by_what_they_are(tmp_path: Path) -> None:
-    Image.new("I;16", (4, 4)).save(tmp_path / "deep.png")
-    second = Image.new("L", (4, 4), 9)
-    Image.new("L", (4, 4)).save(tmp_path / "moves.gif", save_all=True, append_images=[second])
-    assert "more than 8 bits" in str(said_of(tmp_path / "deep.png"))
-    assert "animation of 2 frames" in str(said_of(tmp_path / "moves.gif"))

@@ -1,28 +1,36 @@
 """What a predictor is given: pictures in memory, files and folders.
 
-Everything becomes a uint8 (3, H, W) RGB tensor. JPEG files are decoded by torchvision, others by pillow, upright
-by their orientation tag.
+Everything becomes a uint8 (3, H, W) RGB tensor. Files are decoded as lucid-data decodes them for training, to the
+same bytes, without importing it; tests/test_one_decoder.py of the workspace holds the two forms equal.
 """
 
 import io
-from collections.abc import Sequence
+import re
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torchvision.io import ImageReadMode, decode_image
 
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+"""What counts as a picture in a folder; a file named by itself may be called anything."""
+
 _JPEG = b"\xff\xd8\xff"
-PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+# what pillow's decoders raise on damaged bytes, besides OSError
+_DAMAGE = (SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 
 
 def list_pictures(folder: str | PathLike[str]) -> list[Path]:
-    """Return the picture files directly in ``folder``, sorted by name.
+    """Return the picture files in ``folder`` and its subfolders, sorted by path.
 
+    A picture is a file called .jpg, .jpeg, .png, .bmp, .tif, .tiff or .webp, in any case; other files are left out.
     Raises FileNotFoundError when it is no folder and ValueError when it holds no picture.
 
     >>> import tempfile
@@ -35,9 +43,11 @@ def list_pictures(folder: str | PathLike[str]) -> list[Path]:
     place = Path(folder)
     if not place.is_dir():
         raise FileNotFoundError(f"no folder at {place}")
-    found = sorted(path for path in place.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES)
+    found = sorted(
+        path for path in place.rglob("*") if path.suffix.lower() in PICTURE_SUFFIXES and path.is_file()
+    )
     if not found:
-        raise ValueError(f"{place} holds no picture ({', '.join(PICTURE_SUFFIXES)})")
+        raise ValueError(f"{place} holds no picture ({', '.join(PICTURE_SUFFIXES)}), nor do its subfolders")
     return found
 
 
@@ -64,12 +74,36 @@ def expand(sources: Any) -> list[Any]:
     return single
 
 
+def batches(sources: Any, batch_size: int) -> Iterator[list[Tensor]]:
+    """Return an iterator over the pictures of ``sources``, ``batch_size`` at a time, as `as_image` returns them.
+
+    What is in memory is checked before this returns; files are opened when their turn comes. Raises what
+    `expand` and `as_image` raise.
+
+    >>> [len(part) for part in batches(torch.zeros(5, 3, 4, 4, dtype=torch.uint8), 2)]
+    [2, 2, 1]
+    """
+    single = expand(sources)
+    for position, source in enumerate(single):
+        if not isinstance(source, str | PathLike):
+            as_image(source, position)
+    return _batches(single, batch_size)
+
+
+def _batches(single: Sequence[Any], batch_size: int) -> Iterator[list[Tensor]]:
+    for start in range(0, len(single), batch_size):
+        yield [as_image(source, start + i) for i, source in enumerate(single[start : start + batch_size])]
+
+
 def as_image(source: Any, position: int) -> Tensor:
     """Return uint8 (3, H, W) RGB of a tensor of that form, an array uint8 (H, W, 3) or a file.
 
-    Arrays are numpy's and what it can read, such as pillow's images. Raises TypeError for another kind or
-    dtype and ValueError for another shape, both with the ``position`` in the list, and OSError naming the
-    path of a file that cannot be read.
+    Arrays are numpy's and what it can read, such as pillow's images. A file's format is told by its content: JPEG,
+    PNG, BMP, TIFF, WebP, GIF and what else pillow reads. It is turned upright by its orientation tag; grey is
+    repeated, alpha dropped, 16-bit grey divided by 257, and of an animation the first picture taken. Raises
+    TypeError for another kind or dtype and ValueError for another shape, both with the ``position`` in the
+    list, and OSError naming the path of a file that is missing, empty, damaged, of an unknown format or of
+    floating-point pixels.
 
     >>> as_image(torch.zeros(3, 4, 5, dtype=torch.uint8), 0).shape
     torch.Size([3, 4, 5])
@@ -103,27 +137,56 @@ def _read(path: str) -> Tensor:
     if not data:
         raise OSError(f"cannot read image {path}: the file is empty")
     try:
-        # torchvision's other decoders end the process on some damaged files
-        return _jpeg(data) if data.startswith(_JPEG) else _other(data)
-    except (RuntimeError, OSError, SyntaxError, ValueError) as error:
+        # torchvision's other decoders end the process on some damaged files, and pillow converts CMYK
+        if data.startswith(_JPEG) and _jpeg_components(data) in (1, 3):
+            return _by_torchvision(data)
+        return _by_pillow(data)
+    except UnidentifiedImageError:
+        reason = "not a picture in a known format; decode it yourself and give the array"
+    except (RuntimeError, OSError, *_DAMAGE) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OSError(
-            f"cannot read image {path}: {reason}; decode other formats yourself and give the array"
-        ) from None
+        reason = re.sub(r"^.*\.cpp:\d+, ", "", reason)  # torchvision prefixes its own source line
+    raise OSError(f"cannot read image {path}: {reason}")
 
 
-def _jpeg(data: bytes) -> Tensor:
+def _by_torchvision(data: bytes) -> Tensor:
     raw = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     image: Tensor = decode_image(raw, mode=ImageReadMode.RGB, apply_exif_orientation=True)
     return image
 
 
-def _other(data: bytes) -> Tensor:
-    with Image.open(io.BytesIO(data)) as picture:
-        frames = getattr(picture, "n_frames", 1)
-        if frames > 1:
-            raise ValueError(f"it is an animation of {frames} frames")
-        if picture.mode == "F" or picture.mode.startswith("I"):
-            raise ValueError(f"its pixels have more than 8 bits (mode {picture.mode})")
-        upright = ImageOps.exif_transpose(picture)
-        return torch.from_numpy(numpy.array(upright.convert("RGB"))).permute(2, 0, 1)
+def _by_pillow(data: bytes) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # pillow comments on odd metadata it then skips
+        with Image.open(io.BytesIO(data)) as picture:
+            picture.load()
+            return _rgb(ImageOps.exif_transpose(picture))
+
+
+def _rgb(picture: Image.Image) -> Tensor:
+    if picture.mode.startswith("I"):
+        # pillow clips 16-bit grey on conversion; 257 maps 65535 to 255
+        grey = numpy.asarray(picture).astype(numpy.float64) / 257.0
+        plane = torch.from_numpy(numpy.clip(numpy.rint(grey), 0, 255).astype(numpy.uint8))
+        return plane.expand(3, -1, -1).contiguous()
+    if picture.mode == "F":
+        raise OSError("floating-point pixels have no agreed range; convert the file to 8 or 16 bits")
+    return torch.from_numpy(numpy.array(picture.convert("RGB"))).permute(2, 0, 1)
+
+
+def _jpeg_components(data: bytes) -> int:
+    """Return the number of colour components of the first frame header (ITU T.81 B.2.2), 0 when none is found."""
+    at = 2
+    while at + 9 < len(data):
+        if data[at] != 0xFF:
+            return 0
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return data[at + 9]
+        if marker == 0xFF:
+            at += 1
+        elif 0xD0 <= marker <= 0xD8 or marker == 0x01:
+            at += 2
+        else:
+            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return 0
