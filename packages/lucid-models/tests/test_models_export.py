@@ -1,16 +1,18 @@
 """Exported files agree with the eager predictor and say what they are."""
 
 import copy
+import inspect
 import json
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_image
+from torchvision.io import ImageReadMode, decode_image, write_png
 
 from lucid_models import (
     Detector,
@@ -21,6 +23,7 @@ from lucid_models import (
     checkpoint_header,
     export,
     parity,
+    sources,
 )
 from lucid_models.exports import FORMATS, exporting
 
@@ -47,7 +50,7 @@ def pictures() -> list[Tensor]:
 
 def fair(detector: Detector, pictures: list[Tensor]) -> float:
     """A confidence that about a dozen detections of each picture pass."""
-    found = Predictor(detector, SIDE, confidence=0.0)(pictures)
+    found = Predictor(detector, image_size=SIDE, confidence=0.0)(pictures)
     return sorted(float(scores[12]) for scores in (one.scores for one in found))[1]
 
 
@@ -71,7 +74,7 @@ def test_a_file_gives_the_predictions_of_its_detector(
     found = parity(detector, path, pictures, format=form, confidence=confidence, batch_size=2)
     assert found.passed, found
     assert found.detections >= 12
-    info = ExportedPredictor(path, form).info
+    info = ExportedPredictor(path, format=form).info
     assert (info.task, info.names, info.image_size, info.batch) == (task, detector.names, SIDE, batch)
     if form == "onnx":
         import onnx
@@ -127,17 +130,108 @@ def test_the_gate_fails_for_other_scores_boxes_and_counts(
 def test_one_partner_for_two_detections_is_one_too_few(
     exported: tuple[Detector, Path], pictures: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Predictor.__call__
+    original = Predictor.stream
 
-    def doubled(self: Predictor, images: object) -> list[object]:
+    def doubled(self: Predictor, images: object) -> Iterator[object]:
         def twice(one: object) -> object:
             names = ("boxes", "scores", "labels")
             return replace(one, **{n: getattr(one, n).repeat_interleave(2, 0) for n in names})  # type: ignore[type-var]
 
-        return [twice(one) for one in original(self, images)]
+        return map(twice, original(self, images))
 
-    monkeypatch.setattr(Predictor, "__call__", doubled)
+    monkeypatch.setattr(Predictor, "stream", doubled)
     assert parity(*exported, pictures, confidence=fair(exported[0], pictures)).lost > 0
+
+
+def public(value: object) -> set[str]:
+    return {name for name in dir(value) if not name.startswith("_")}
+
+
+def test_both_predictors_have_one_surface(exported: tuple[Detector, Path]) -> None:
+    eager, other = Predictor(exported[0], max_detections=100), ExportedPredictor(exported[1])
+    assert public(eager) == {
+        "names",
+        "image_size",
+        "device",
+        "confidence",
+        "max_detections",
+        "path",
+        "batch_size",
+        "stream",
+    }
+    assert public(other) - public(eager) == {"info", "rows"}
+    for name in public(eager) - {"stream"}:
+        assert getattr(other, name) == getattr(eager, name), name
+    for name in ("__call__", "stream"):
+        assert inspect.signature(getattr(Predictor, name)) == inspect.signature(
+            getattr(ExportedPredictor, name)
+        )
+
+
+def test_both_predictors_take_options_by_name_with_the_same_defaults() -> None:
+    (_, *eager), (_, *other) = (
+        inspect.signature(kind).parameters.values() for kind in (Predictor, ExportedPredictor)
+    )
+    assert {one.kind for one in (*eager, *other)} == {inspect.Parameter.KEYWORD_ONLY}
+    defaults = {one.name: one.default for one in eager}
+    # what a file has fixed: its canvas, its branch, the CPU and the most rows there are
+    assert defaults.keys() - {one.name for one in other} == {"image_size", "device", "path"}
+    for one in other:
+        if one.name not in ("format", "max_detections"):
+            assert one.default == defaults[one.name], one.name
+
+
+def test_a_file_streams_and_opens_pictures_only_when_their_turn_comes(
+    exported: tuple[Detector, Path], pictures: list[Tensor], tmp_path: Path
+) -> None:
+    predictor = ExportedPredictor(exported[1], confidence=0.0, max_detections=7, batch_size=1)
+    for one, other in zip(predictor.stream(pictures), predictor(pictures), strict=True):
+        assert len(one) == 7
+        assert torch.equal(one.boxes, other.boxes)
+    write_png(pictures[0], str(tmp_path / "a.png"))
+    found = predictor.stream([tmp_path / "a.png", tmp_path / "missing.png"])
+    assert next(found).image_size == (50, 90)
+    with pytest.raises(OSError, match=r"missing\.png"):
+        next(found)
+    # what is in memory is checked before anything is opened or computed
+    with pytest.raises(TypeError, match="image 1"):
+        predictor.stream([tmp_path / "missing.png", pictures[0].float()])
+
+
+@pytest.mark.parametrize("kind", ["eager", "exported"])
+def test_of_a_folder_one_batch_of_pictures_is_held(
+    kind: str,
+    exported: tuple[Detector, Path],
+    pictures: list[Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for i in range(6):
+        write_png(pictures[0], str(tmp_path / f"{i}.png"))
+    held: list[weakref.ref[Tensor]] = []
+    alive, original = [], sources.as_image
+
+    def watched(source: object, position: int) -> Tensor:
+        image = original(source, position)
+        held.append(weakref.ref(image))
+        alive.append(sum(one() is not None for one in held))
+        return image
+
+    monkeypatch.setattr(sources, "as_image", watched)
+    predictor = (
+        Predictor(exported[0], batch_size=2)
+        if kind == "eager"
+        else ExportedPredictor(exported[1], batch_size=2)
+    )
+    assert sum(1 for _ in predictor.stream(tmp_path)) == 6
+    assert alive == [1, 2] * 3
+
+
+def test_at_most_the_rows_of_the_file_are_looked_at(exported: tuple[Detector, Path]) -> None:
+    assert ExportedPredictor(exported[1]).max_detections == 100
+    assert ExportedPredictor(exported[1], max_detections=300).max_detections == 100
+    with pytest.raises(ValueError, match="max_detections must be at least 1, got 0"):
+        ExportedPredictor(exported[1], max_detections=0)
 
 
 def test_a_checkpoint_is_exported_at_its_own_size(lively: Detector, tmp_path: Path) -> None:
@@ -193,7 +287,7 @@ def test_a_missing_library_is_named_with_the_remedy(
     form: str, module: str, lively: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=f"needs {module}; install this package's extra '{form}'"):
+    with pytest.raises(ImportError, match=f"needs {module}; install lucid-models with its extra '{form}'"):
         export(lively, tmp_path / "a", form)
 
 

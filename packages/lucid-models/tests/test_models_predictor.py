@@ -133,10 +133,11 @@ def test_wrong_images_are_refused_with_their_position(
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"path": "both"}, {"batch_size": 0}, {"image_size": 65}, {"image_size": 0}]
+    "arguments",
+    [{"path": "both"}, {"batch_size": 0}, {"max_detections": 0}, {"image_size": 65}, {"image_size": 0}],
 )
 def test_wrong_settings_are_refused(detector: Detector, arguments: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"path|batch_size|canvas"):
+    with pytest.raises(ValueError, match=r"path|batch_size|max_detections must be at least 1|canvas"):
         Predictor(detector, **arguments)  # type: ignore[arg-type]
 
 

@@ -1,6 +1,7 @@
 """Images in, predictions out."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from os import PathLike
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from lucid_models.deploy import fuse
 from lucid_models.detector import Detector
 from lucid_models.loading import load
 from lucid_models.predictions import Predictions
-from lucid_models.sources import as_image, expand
+from lucid_models.sources import batches
 
 GREY = 114
 """Padding value of the letterbox, uint8."""
@@ -62,7 +63,7 @@ class Predictor:
     ``detector`` is a `Detector` or the path of a checkpoint. ``image_size`` (pixels, a multiple of 32)
     defaults to the detector's own. Detections that score at most ``confidence`` are dropped; ``path`` chooses
     the one-to-one branch without suppression ("e2e") or the one-to-many branch with it ("nms"). Raises
-    ValueError for another path or a batch size below 1, and what `load` raises.
+    ValueError for another path or a number below 1, and what `load` raises.
 
     >>> from lucid_models import build_detector
     >>> predictor = Predictor(build_detector("detect", "n", names=["a"]), image_size=64)
@@ -73,6 +74,7 @@ class Predictor:
     def __init__(
         self,
         detector: Detector | str | PathLike[str],
+        *,
         image_size: int | None = None,
         device: str | torch.device = "cpu",
         confidence: float = 0.25,
@@ -84,6 +86,8 @@ class Predictor:
             raise ValueError(f"path must be 'e2e' or 'nms', got {path!r}")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if max_detections < 1:
+            raise ValueError(f"max_detections must be at least 1, got {max_detections}")
         source = detector if isinstance(detector, Detector) else load(detector)
         self.names = source.names
         self.image_size = source.image_size if image_size is None else image_size
@@ -108,18 +112,11 @@ class Predictor:
         return list(self.stream(images))
 
     def stream(self, images: Any) -> Iterator[Predictions]:
-        """Return an iterator over what a call returns; files are read and masks made as it moves on."""
-        sources = expand(images)
-        # what is in memory is checked before anything is computed; files are opened when their turn comes
-        for position, source in enumerate(sources):
-            if not isinstance(source, str | PathLike):
-                as_image(source, position)
-        return self._stream(sources)
+        """Return an iterator over what a call returns; files are read and masks made as it moves on.
 
-    def _stream(self, sources: Sequence[Any]) -> Iterator[Predictions]:
-        for start in range(0, len(sources), self.batch_size):
-            part = sources[start : start + self.batch_size]
-            yield from self._predict([as_image(source, start + i) for i, source in enumerate(part)])
+        What is in memory is checked before this returns.
+        """
+        return chain.from_iterable(map(self._predict, batches(images, self.batch_size)))
 
     def _predict(self, images: Sequence[Tensor]) -> Iterator[Predictions]:
         canvas, letterboxes = letterbox_batch(images, self.image_size)

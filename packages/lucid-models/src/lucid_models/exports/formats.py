@@ -41,8 +41,7 @@ class Format:
                 import_module(module)
             except ModuleNotFoundError:
                 raise ImportError(
-                    f"format {self.name!r} needs {module}; install this package's extra {self.name!r}, "
-                    f"or {module} itself"
+                    f"format {self.name!r} needs {module}; install lucid-models with its extra {self.name!r}"
                 ) from None
 
 

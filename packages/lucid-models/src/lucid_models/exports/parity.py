@@ -69,18 +69,18 @@ def parity(
     True
     """
     lowest = max(confidence - SCORE_TOLERANCE, 0.0)
-    exported = ExportedPredictor(path, format, lowest, batch_size)
+    exported = ExportedPredictor(path, format=format, confidence=lowest, batch_size=batch_size)
     info = exported.info
     eager = Predictor(
         detector,
-        info.image_size,
+        image_size=info.image_size,
         confidence=lowest,
         max_detections=info.max_detections,
         batch_size=batch_size,
     )
     pairs = [
         _compare(expected, found, confidence)
-        for expected, found in zip(eager(images), exported(images), strict=True)
+        for expected, found in zip(eager.stream(images), exported.stream(images), strict=True)
     ]
     sums = [sum(pair[i] for pair in pairs) for i in range(3)]
     largest = [max((pair[i] for pair in pairs), default=0.0) for i in range(3, 7)]
