@@ -4,14 +4,17 @@ import json
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
 
+from lucid_app.predict_tiles import require_fit
 from lucid_data import open_catalog, read_image
 from lucid_geometry import polygons_to_rboxes, rboxes_to_boxes
-from lucid_models import Predictions, build_detector, checkpoint_header
+from lucid_models import ExportedPredictor, Predictions, build_detector, checkpoint_header
+from lucid_train import ConfigError
 
 HEIGHT, WIDTH = 150, 210
 # bars of 40 x 14 px have a diagonal of 42.4: less than the overlap, so each shows whole on some tile, and less than
@@ -224,6 +227,13 @@ def test_what_does_not_fit_is_one_line_and_nothing_is_written(
     assert said in err
     assert len(err.strip().splitlines()) == 1
     assert lucid.files() == before
+
+
+def test_an_exported_file_says_its_own_task():
+    file = ExportedPredictor.__new__(ExportedPredictor)
+    file.info = SimpleNamespace(task="pose")
+    with pytest.raises(ConfigError, match=r"m\.onnx is for pose; tiles are put together for obb and detect"):
+        require_fit(SimpleNamespace(folder="tiles"), Path("m.onnx"), file, None)
 
 
 def test_pictures_that_are_not_as_they_were_are_not_drawn_on(lucid, aerial, checkpoints):
