@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from lucid_data import image_size, read_image
 
@@ -56,6 +57,30 @@ def test_the_orientation_tag_is_followed_only_when_asked(tmp_path):
     assert upright[0, 0, 1] == 255
     assert image_size(tmp_path / "turned.png") == (6, 2)
     assert image_size(tmp_path / "turned.png", exif=False) == (2, 6)
+
+
+def moved_behind_the_pixels(data, kind):
+    """Return a PNG's bytes with its chunk of ``kind`` moved to just before its end."""
+    at, chunks = 8, []
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "big") + 12
+        chunks.append(data[at : at + length])
+        at += length
+    chunks.sort(key=lambda chunk: (chunk[4:8] == kind) + 2 * (chunk[4:8] == b"IEND"))
+    return data[:8] + b"".join(chunks)
+
+
+def test_the_size_of_a_png_is_read_without_its_pixels_and_as_it_is_decoded(tmp_path, monkeypatch):
+    tags, before, behind = Image.Exif(), tmp_path / "before.png", tmp_path / "behind.png"
+    tags[0x0112] = 6
+    Image.new("RGB", (6, 2)).save(before, exif=tags)
+    behind.write_bytes(moved_behind_the_pixels(before.read_bytes(), b"eXIf"))
+    assert behind.read_bytes() != before.read_bytes()
+    assert image_size(behind) == tuple(read_image(behind).shape[1:]) == (6, 2)
+    Image.new("RGB", (6, 2)).save(tmp_path / "plain.png")
+    monkeypatch.setattr(PngImageFile, "load", lambda self: pytest.fail("decoded"))
+    assert image_size(before) == (6, 2)
+    assert image_size(tmp_path / "plain.png") == (2, 6)
 
 
 def test_all_eight_orientations_show_one_picture(shared_data):

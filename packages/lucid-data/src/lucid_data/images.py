@@ -78,7 +78,7 @@ def image_size(path: str | Path, exif: bool = True) -> tuple[int, int]:
             warnings.simplefilter("ignore", UserWarning)
             with Image.open(path) as picture:
                 width, height = picture.size
-                turned = exif and _orientation(picture) >= 5
+                turned = exif and _orientation(picture, Path(path)) >= 5
     except UnidentifiedImageError as error:
         raise OSError(f"cannot read image {path}: not a picture in a known format") from error
     except (OSError, *_DAMAGE) as error:
@@ -87,12 +87,28 @@ def image_size(path: str | Path, exif: bool = True) -> tuple[int, int]:
     return (width, height) if turned else (height, width)
 
 
-def _orientation(picture: Image.Image) -> int:
+def _orientation(picture: Image.Image, path: Path) -> int:
     try:
-        value = picture.getexif().get(_ORIENTATION, 1)
+        # pillow decodes all of a PNG to look for metadata behind the pixels, where there hardly ever is any
+        behind = picture.format != "PNG" or _metadata_behind_pixels(path)
+        value = (picture.getexif() if behind else Image.Image.getexif(picture)).get(_ORIENTATION, 1)
     except (TypeError, *_DAMAGE):
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def _metadata_behind_pixels(path: Path) -> bool:
+    """Return whether a PNG has text or EXIF chunks after its first pixels, by the heads of its chunks."""
+    pixels = False
+    with path.open("rb") as stream:
+        stream.seek(8)
+        while len(head := stream.read(8)) == 8:
+            length, kind = int.from_bytes(head[:4], "big"), head[4:]
+            if pixels and kind in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"):
+                return True
+            pixels = pixels or kind == b"IDAT"
+            stream.seek(length + 4, io.SEEK_CUR)
+    return False
 
 
 def _torchvision_reads(data: bytes) -> bool:
