@@ -176,7 +176,7 @@ def test_without_triton_the_extra_is_named(
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.warns(UserWarning, match="install this package's extra 'triton'"):
+    with pytest.warns(UserWarning, match="install lucid-models with its extra 'triton'"):
         assign_anchors(*scene(), AssignRule(topk=4), fused=True)
 
 

@@ -91,7 +91,7 @@ def _obstacle(tensors: tuple[Tensor, ...], rows: Tensor) -> str | None:
     try:
         version = import_module("triton").__version__
     except ModuleNotFoundError:
-        return "Triton is not installed; install this package's extra 'triton'"
+        return "Triton is not installed; install lucid-models with its extra 'triton'"
     return None if version.startswith("3.") else f"it needs Triton 3, found {version}"
 
 
