@@ -29,6 +29,14 @@ from lucid_viz import (
 )
 from lucid_viz import report as render
 
+READABLE = {
+    "map": "AP50-95",
+    **{f"map_{overlap}": f"AP{overlap}" for overlap in (50, 75)},
+    **{f"map_{size}": f"AP50-95 of {size} objects" for size in ("small", "medium", "large")},
+    **{f"mar_{most}": f"recall with {most} an image" for most in (1, 10, 20, 100, 300)},
+    **{f"mar_{size}": f"recall of {size} objects" for size in ("small", "medium", "large")},
+}
+NAMED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints", "rotated": "oriented boxes"}
 SHOWN = 3
 CONFIDENCE = 0.25
 
@@ -102,7 +110,7 @@ def _checkpoint(run: Path) -> Path:
 def _scores(judged: Judged) -> ReportSection:
     prefixes = task_row(judged.catalog.task).scores
     numbers = tuple(
-        (prefixes[kind] + name, float(value))
+        (prefixes[kind].replace("_", " ") + READABLE.get(name, name), float(value))
         for kind, found in judged.reports.items()
         for name, value in found.numbers.items()
     )
@@ -112,7 +120,7 @@ def _scores(judged: Judged) -> ReportSection:
             (name, float(one["map"]), float(one["map_50"]), int(one["ground_truths"]))
             for name, one in found.to_dict()["per_class"].items()
         )
-        tables.append(ReportTable(("class", "AP50-95", "AP50", "objects"), rows, f"{kind} by class"))
+        tables.append(ReportTable(("class", "AP50-95", "AP50", "objects"), rows, f"{NAMED[kind]} by class"))
     return ReportSection(
         "Scores", "End-to-end predictions; -1 where there is nothing to score.", tables=tuple(tables)
     )
@@ -120,7 +128,7 @@ def _scores(judged: Judged) -> ReportSection:
 
 def _quality(judged: Judged) -> list[ReportSection]:
     curves = tuple(
-        ReportFigure(plot_precision_recall(found.curves), f"Precision against recall ({kind})")
+        ReportFigure(plot_precision_recall(found.curves), f"Precision against recall ({NAMED[kind]})")
         for kind, found in judged.reports.items()
         if isinstance(found, CocoReport)
     )

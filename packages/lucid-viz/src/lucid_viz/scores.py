@@ -54,7 +54,11 @@ def _finish(ax: Axes, title: str, drawn: bool) -> None:
     ax.grid(alpha=0.25)
     if drawn:
         ax.legend(
-            fontsize=8, frameon=False, loc="upper right", labelcolor="linecolor" if title[0] == "b" else None
+            fontsize=8,
+            framealpha=0.85,
+            edgecolor="none",
+            loc="lower left",
+            labelcolor="linecolor" if title[0] == "b" else None,
         )
     else:
         ax.text(0.5, 0.5, "nothing to score", ha="center", va="center", transform=ax.transAxes, color="0.5")
