@@ -223,6 +223,25 @@ def test_a_likelihood_below_zero_is_inside_its_panel():
     assert ax.get_ylim()[0] < -1.5
 
 
+def test_a_total_below_zero_is_drawn():
+    ax = plot_curves({"epoch": [0, 1, 2], "train/loss": [30.0, 0.5, -2.0]}).axes[1]
+    assert list(ax.lines[0].get_ydata()) == [30.0, 0.5, -2.0]
+    assert ax.get_ylim()[0] < -2.0
+    assert plot_curves({"epoch": [0, 1], "train/loss": [30.0, 0.5]}).axes[1].get_yscale() == "log"
+
+
+def test_one_value_beyond_all_bounds_does_not_flatten_the_others():
+    ax = plot_curves(
+        {"epoch": [0, 1, 2, 3], "train/rle": [4.0, 3.0, 2.0, 1.0], "val/rle": [1e11, 3.0, 2.0, 2.0]}
+    ).axes[3]
+    assert ax.get_ylim() == pytest.approx((0.0, 4.2))
+
+
+def test_a_score_that_was_tiny_for_long_is_inside_its_panel():
+    ax = plot_curves({"epoch": list(range(6)), "val/mAP": [0.0, 0.0, 1e-7, 1e-6, 1e-6, 0.5]}).axes[0]
+    assert ax.get_ylim()[1] > 0.5
+
+
 def test_a_run_without_terms_of_its_task_has_three_panels():
     assert len(plot_curves({"epoch": [0], "train/o2o_box": [1.0], "train/loss": [1.0]}).axes) == 3
 

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
         points = [
             (epoch, value)
             for epoch, value in zip(epochs, columns.get(name, []), strict=False)
-            if math.isfinite(value) and (value > 0 or not log)
+            if math.isfinite(value)
         ]
         if not points:
             continue
@@ -118,9 +119,16 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
     if not drawn:
         ax.text(0.5, 0.5, "not logged", ha="center", va="center", transform=ax.transAxes, color="0.5")
         return
-    if log:
+    # a likelihood, and so the total of a pose run, may be below zero
+    if log and min(drawn) > 0:
         ax.set_yscale("log")
-    elif min(drawn) >= 0:  # a likelihood may be below zero
-        ax.set_ylim(bottom=0)
+    elif log:
+        ax.set_yscale("symlog", linthresh=0.1)
+    else:
+        # the first validation of a run may be beyond all bounds, which a score never is
+        bound = max(100.0, 50 * statistics.median(map(abs, drawn)))
+        usual = [value for value in drawn if abs(value) <= bound] or drawn
+        low, high = min(0.0, min(usual)), max(usual)
+        ax.set_ylim(low - 0.05 * (high - low) * (low < 0), high + 0.05 * (high - low) or None)
     ax.grid(alpha=0.25)
     ax.legend(fontsize=8, frameon=False)
