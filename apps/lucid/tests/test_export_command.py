@@ -55,6 +55,13 @@ def test_a_file_that_differs_is_status_1(lucid, last, scenes, monkeypatch):
     assert "do not deploy it" in err
 
 
+def test_a_comparison_of_nothing_is_status_1(lucid, last, scenes):
+    words = ("--format", "torchscript", "--output", "m.torchscript", "--check", scenes / "val", "--conf", 1.0)
+    status, _, err = lucid("export", last, *words)
+    assert status == 1
+    assert err.strip().endswith("nothing was compared; lower --conf, or give other pictures")
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [

@@ -149,3 +149,11 @@ def test_resume_without_a_run(fails, scenes):
 
 def test_a_second_fit_into_the_same_folder(fails, scenes, trained):
     fails("fit", "--data", scenes, "--output", trained, status=2, words_in_line=["already holds a run"])
+
+
+@pytest.mark.parametrize("words", [(), ("data",)])
+def test_a_command_that_needs_another_shows_its_help_and_no_empty_error(lucid, words):
+    status, out, said = lucid(*words)
+    assert status == 2
+    assert "Usage: lucid" in out
+    assert "error:" not in said

@@ -109,3 +109,20 @@ def test_a_voc_tree_without_one_of_its_folders_says_which(tmp_path, picture, mis
     ):
         open_catalog(tmp_path)
     assert "train" not in available_splits(tmp_path)
+
+
+def test_pictures_and_labels_without_a_dataset_file_are_told_to_write_one(tmp_path):
+    for folder in ("images/train", "labels/train"):
+        (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(
+        FileNotFoundError, match=r"images and labels, but no data\.yaml that names the classes; write"
+    ):
+        open_catalog(tmp_path, "train")
+
+
+def test_a_folder_without_labels_is_told_in_a_few_words(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"no labelled data set of a known format in .* other places$"
+    ) as said:
+        open_catalog(tmp_path, "train")
+    assert len(str(said.value)) < 300

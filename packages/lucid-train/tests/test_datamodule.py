@@ -104,3 +104,8 @@ def test_copy_paste_is_for_tasks_that_read_outlines():
         ConfigError, match=r"augment\.copy_paste pastes objects.*the task is detect; leave it out"
     ):
         check_switches(load_config("detect", {"augment.copy_paste": 0.3}))
+
+
+def test_a_folder_without_labels_leads_to_the_doctor(small_config, tmp_path):
+    with pytest.raises(ValueError, match="no labelled data set of a known format; `lucid data check` says"):
+        DetectionDataModule(small_config(**{"data.path": str(tmp_path)}))

@@ -242,6 +242,11 @@ def test_a_score_that_was_tiny_for_long_is_inside_its_panel():
     assert ax.get_ylim()[1] > 0.5
 
 
+def test_epochs_are_whole_numbers():
+    ax = plot_curves({"epoch": [0, 1], "val/mAP": [0.1, 0.2]}).axes[0]
+    assert all(float(tick).is_integer() for tick in ax.get_xticks())
+
+
 def test_a_run_without_terms_of_its_task_has_three_panels():
     assert len(plot_curves({"epoch": [0], "train/o2o_box": [1.0], "train/loss": [1.0]}).axes) == 3
 

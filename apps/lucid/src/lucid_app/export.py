@@ -81,3 +81,11 @@ def export(
             f"error: {file} does not agree with {checkpoint}; do not deploy it", style="red", soft_wrap=True
         )
         raise typer.Exit(1)
+    if found is not None and not found.detections:
+        err.print(
+            f"error: nothing was found above --conf {conf:g}, so nothing was compared; lower --conf, or give other "
+            "pictures",
+            style="red",
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)

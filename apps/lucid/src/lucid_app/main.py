@@ -88,7 +88,8 @@ def run(words: Sequence[str], *, debug: bool = False) -> int:
         status = status_of(error)
         if status is None:
             raise
-        err.print(f"error: {one_line(error)}", style="red", soft_wrap=True)
+        if said := one_line(error):  # a command that needs another one has shown its help
+            err.print(f"error: {said}", style="red", soft_wrap=True)
         return status
     except KeyboardInterrupt:
         err.print("interrupted", style="yellow")

@@ -134,7 +134,10 @@ class Catalog:
                 image = self.image(at)
             except OSError as error:
                 if self.bad_image == "raise":
-                    raise
+                    said = (
+                        f"{error}; replace the file or take it out (`lucid data check` lists all such files)"
+                    )
+                    raise OSError(said) from error
                 warnings.warn(f"skipped: {error}", stacklevel=2)
                 continue
             size = (image.shape[1], image.shape[2])

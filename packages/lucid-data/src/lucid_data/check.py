@@ -73,7 +73,7 @@ def check(
         else:
             pictures = [p for p in sorted(root.rglob("*")) if p.suffix.lower() in IMAGE_SUFFIXES]
             examine_pictures(pictures, decode=decode, progress=progress, found=found)
-            remedy = "see the layouts in the documentation, or say layout="
+            remedy = "lay it out as one of COCO, YOLO, Pascal VOC or DOTA, or say --layout (layout=)"
             found.add("layout", "error", root, "", problems[0], remedy)
             return found.all()
     fits = dict.fromkeys(source.layout for source in sources)

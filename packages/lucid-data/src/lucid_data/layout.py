@@ -67,10 +67,17 @@ def fitting_sources(
             return found
     if layout in (None, "voc"):
         _require_voc_folders(root, split)
-    there = available_splits(root)
-    hint = f"; it has the splits {', '.join(there)}" if there else ""
-    places = ", ".join(str(place.relative_to(root)) for place in dict.fromkeys(tried))
-    raise FileNotFoundError(f"no split {split!r} in {root}{hint}; tried {places}")
+    places = list(dict.fromkeys(str(place.relative_to(root)) for place in tried))
+    more = f" and {len(places) - 6} other places" if len(places) > 6 else ""
+    looked = f"; tried {', '.join(places[:6])}{more}" if places else ""
+    if there := available_splits(root):
+        raise FileNotFoundError(f"no split {split!r} in {root}; it has the splits {', '.join(there)}{looked}")
+    if (root / "images").is_dir() and (root / "labels").is_dir():
+        raise FileNotFoundError(
+            f"{root} has images and labels, but no data.yaml that names the classes; "
+            "write one with path, train, val and names"
+        )
+    raise FileNotFoundError(f"no labelled data set of a known format in {root}{looked}")
 
 
 def available_splits(

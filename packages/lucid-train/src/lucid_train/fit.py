@@ -125,6 +125,8 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
             log.warning("%s has no checkpoint yet: starting from its first step", folder)
         else:
             require_same_data(checkpoint, identity)
+            if is_main_process():
+                log.info("continuing the run in %s", folder)
 
     # Unseeded generators have no part in a fit; this seeds the network's initial weights.
     lightning.seed_everything(config.run.seed, workers=False, verbose=False)

@@ -120,7 +120,9 @@ def require_same_data(checkpoint: Path, identity: dict[str, Any]) -> None:
 
 
 def stored_config(folder: Path) -> FitConfig:
-    """Return the resolved configuration of a run's folder."""
+    """Return the resolved configuration of a run's folder; ConfigError where there is none."""
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"{folder}: no run here (no config.yaml); give the folder of a run")
     return load_config(folder / "config.yaml")
 
 

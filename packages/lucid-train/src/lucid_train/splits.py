@@ -23,6 +23,8 @@ def default_splits(present: tuple[str, ...]) -> tuple[str | None, str | None]:
 
 def missing_split(data: Path, role: str, present: tuple[str, ...], remedy: str) -> ValueError:
     """Return the error of a tree without a split for a role."""
-    return ValueError(
-        f"{data}: no {role} split among {', '.join(present) or 'none at all'}; name one with {remedy}"
-    )
+    if not present:
+        return ValueError(
+            f"{data}: no labelled data set of a known format; `lucid data check` says what is missing"
+        )
+    return ValueError(f"{data}: no {role} split among {', '.join(present)}; name one with {remedy}")

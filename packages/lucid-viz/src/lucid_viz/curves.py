@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lucid_viz.style import PALETTE
 
@@ -95,6 +96,7 @@ def plot_curves(metrics: Columns | str | Path, mark_epoch: int | None = None) ->
 def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log: bool) -> None:
     ax.set_title(title)
     ax.set_xlabel("epoch")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     epochs = columns.get("epoch", [])
     drawn: list[float] = []
     for position, name in enumerate(names):

@@ -88,7 +88,7 @@ def examine_pictures(
                 "the file does not exist" if missing else picture.problem,
                 "restore the file or take it out of the labels"
                 if missing
-                else "replace the file, or load with bad_image='skip'",
+                else "replace the file, or take it out",
             )
             continue
         fitting = _SUFFIXES.get(picture.format)
