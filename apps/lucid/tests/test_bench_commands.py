@@ -94,7 +94,8 @@ def test_a_wrong_option_is_one_line_before_any_work(lucid, words, why):
 
 
 def test_an_older_torchvision_is_one_line(lucid, monkeypatch):
-    monkeypatch.setattr("lucid_app.bench.geometry.torchvision_box_iou", lambda boxes1, boxes2: None)
+    module = sys.modules["lucid_app.bench.geometry"]  # the package exports a command of that name
+    monkeypatch.setattr(module, "torchvision_box_iou", lambda boxes1, boxes2: None)
     status, _, said = lucid("bench", "geometry", "--quick")
     assert status == 1
     assert said.startswith("error: the installed torchvision knows no rotated boxes; install lucid-app")
