@@ -102,3 +102,11 @@ def test_no_page_tells_anyone_to_take_a_member_from_the_public_index():
             assert not re.search(r"(pip|uv) (install|add) [\"']?lucid-\w+[\"']?(\s+(?!@)|$)", line), (
                 f"{name(page)}: {line}"
             )
+
+
+def test_the_readme_of_the_application_names_every_command():
+    from lucid_app import app
+
+    text = (ROOT / "apps" / "lucid" / "README.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"^The command line of lucid: (.+)\.$", text, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", said)) == set(typer.main.get_command(app).commands)

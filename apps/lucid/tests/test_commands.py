@@ -2,17 +2,14 @@
 
 import io
 import json
-import re
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import torch
-import typer
 from rich.console import Console
 
-from lucid_app import app, console, export, score
+from lucid_app import console, export, score
 from lucid_data import read_image, score_coco
 from lucid_train import REPLAY_SWITCHES, SPEED_SWITCHES, recipes
 
@@ -223,12 +220,6 @@ def test_help_of_fit_names_every_packaged_recipe(lucid):
     words = " ".join(lucid("fit", "--help")[1].replace("│", " ").split())
     assert f"A packaged recipe ({', '.join(recipes())}), or a YAML file." in words
     assert "CUDA_VISIBLE_DEVICES=1 lucid fit" in words
-
-
-def test_the_readme_names_every_command():
-    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    (said,) = re.findall(r"^The command line of lucid: (.+)\.$", text, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", said)) == set(typer.main.get_command(app).commands)
 
 
 class Terminal(io.StringIO):

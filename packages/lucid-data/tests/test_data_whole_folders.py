@@ -92,3 +92,17 @@ def test_an_existing_folder_is_filled_from_within_itself(tmp_path):
         assert folder.parent == tmp_path / "there"
         (folder / "a").write_text("x")
     assert [item.name for item in (tmp_path / "there").iterdir()] == ["a"]
+
+
+def test_an_interruption_just_after_the_folder_was_made_leaves_nothing(tmp_path, monkeypatch):
+    make = os.mkdir
+
+    def interrupted(path, *rest, **named):
+        make(path, *rest, **named)
+        if os.path.basename(path).startswith(".new."):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "new"):
+        pass
+    assert not list(tmp_path.iterdir())

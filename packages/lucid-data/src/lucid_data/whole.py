@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +24,10 @@ def whole_folder(target: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # inside a folder that is there, for it may be a disk of its own; resolve: "." has no name to put beside
     beside = path.resolve() if path.exists() else path.resolve().parent
-    part = Path(tempfile.mkdtemp(prefix=f".{path.resolve().name[:40]}.", dir=beside))
+    part = beside / f".{path.resolve().name[:40]}.{secrets.token_hex(8)}"
     try:
-        part.chmod(0o777 & ~_umask())
+        # named before and made inside, so that an interruption at any moment finds what it has to take away
+        part.mkdir()
         yield part
         if path.exists():
             for item in part.iterdir():
@@ -48,13 +48,6 @@ def refuse_inside(target: str | Path, sources: Iterable[Path]) -> None:
             raise ValueError(
                 f"{target} lies inside the data set it is made from; choose a folder outside {source}"
             )
-
-
-def _umask() -> int:
-    # it can only be read by setting it
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _place(part: Path, path: Path) -> None:
