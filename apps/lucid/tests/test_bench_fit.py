@@ -219,8 +219,8 @@ if not child:
     signal.alarm(10)
     sys.stdin.close()  # as multiprocessing does in the process it forked
     os._exit(0)
-os.waitpid(child, 0)
-print("forked", flush=True)
+_, status = os.waitpid(child, 0)
+print("stuck" if status else "forked", flush=True)
 time.sleep(60)
 """
 
