@@ -9,6 +9,7 @@ from lucid_data import AugmentPolicy, Targets
 from lucid_data.randomness import Stream
 from lucid_data.transforms.affine import (
     AffineParams,
+    UprightPlace,
     canvas_to_output,
     compose,
     draw_upright,
@@ -217,6 +218,21 @@ def test_resizing_a_crop_gives_exactly_the_pixels_of_resizing_the_whole(zoom):
     expected = whole[:, y1 - spot.top : y2 - spot.top, x1 - spot.left : x2 - spot.left]
     # the kernel rounds its float weights per call; a crop may differ by that and by no more
     assert (output[:, y1:y2, x1:x2].int() - expected.int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("zoom", [33, 34, 40, 63])
+def test_a_sliver_is_enlarged_like_the_rest_of_its_picture(zoom):
+    image = noise(96, 130)
+    whole = torch.nn.functional.interpolate(
+        image[None], scale_factor=(zoom / 32, zoom / 32), mode="bilinear", antialias=True
+    )[0]
+    height, width = whole.shape[1:]
+    for x1, x2 in ((0, 2), (41, 44), (width - 3, width)):
+        for y1, y2 in ((0, height), (0, 1), (50, 53), (height - 2, height)):
+            output = torch.zeros(3, max(height, width), max(height, width), dtype=torch.uint8)
+            draw_upright(output, image, UprightPlace(zoom, 0, 0, (x1, y1, x2, y2)))
+            part, expected = output[:, y1:y2, x1:x2], whole[:, y1:y2, x1:x2]
+            assert (part.int() - expected.int()).abs().max() <= 1
 
 
 def test_a_marked_pixel_lies_inside_its_moved_box_on_the_upright_route():

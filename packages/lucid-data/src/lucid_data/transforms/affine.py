@@ -153,12 +153,15 @@ def draw_upright(output: Tensor, picture: Tensor, place: UprightPlace) -> None:
 def _crop(low: int, high: int, length: int, zoom: int) -> tuple[int, slice, int]:
     """Return the first resized pixel of the crop, the source crop, and ``low`` itself.
 
-    The crop starts on a multiple of 32 source pixels, which the zoom takes to a whole pixel, and reaches past the
-    filter's support, so its resized pixels are those of the whole source.
+    The crop starts on a source pixel that the zoom takes to a whole pixel, and reaches past the filter's support, so
+    its resized pixels are those of the whole source.
     """
+    step = ZOOM_STEPS // math.gcd(ZOOM_STEPS, zoom)
     reach = max(1, -(-ZOOM_STEPS // zoom)) + 1
-    start = max(0, low * ZOOM_STEPS // zoom - reach) // ZOOM_STEPS * ZOOM_STEPS
-    stop = min(length, -(-high * ZOOM_STEPS // zoom) + reach)
+    # torch leaves an axis as it is where its length would not change, as that of a shorter crop might not
+    latest = max(0, length - ZOOM_STEPS)
+    start = max(0, min(low * ZOOM_STEPS // zoom - reach, latest)) // step * step
+    stop = min(length, max(-(-high * ZOOM_STEPS // zoom) + reach, start + ZOOM_STEPS))
     return start * zoom // ZOOM_STEPS, slice(start, stop), low
 
 
