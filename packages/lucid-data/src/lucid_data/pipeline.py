@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -236,7 +237,7 @@ class TrainPipeline:
         moved = move_upright(
             [picture.targets for picture, _ in seen], [spot.map(picture.ratio) for picture, spot in seen]
         )
-        windows = torch.tensor([spot.window for _, spot in seen], dtype=torch.float32).view(-1, 4)
+        windows = np.array([spot.window for _, spot in seen], np.float32).reshape(-1, 4)
         moved = clip_crowd(moved, _each(windows, [len(picture.targets.crowd) for picture, _ in seen]))
         window = _each(windows, [len(picture.targets) for picture, _ in seen])
         return image, clip_targets(moved, window, self._rule)
@@ -353,9 +354,9 @@ class EvalPipeline:
         return Sample(letterbox_image(image, box), moved, used, (height, width), masks)
 
 
-def _each(windows: Tensor, counts: list[int]) -> Tensor:
+def _each(windows: npt.NDArray[np.float32], counts: list[int]) -> Tensor:
     """Return row i of ``windows`` (P, 4) ``counts[i]`` times."""
-    return windows.repeat_interleave(torch.tensor(counts, dtype=torch.int64), 0)
+    return torch.from_numpy(windows.repeat(counts, 0))
 
 
 def check_image_size(image_size: int) -> None:

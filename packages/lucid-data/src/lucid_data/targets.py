@@ -171,16 +171,20 @@ class Targets:
             empty = Targets.empty()
             return empty if not len(self.crowd) else _replace(empty, crowd=self.crowd)
         rows = keep.nonzero()[:, 0]
+
+        def kept(values: Tensor) -> Tensor:
+            return values.index_select(0, rows) if values.shape[0] else values
+
         return _trusted(
-            boxes=self.boxes[rows],
-            labels=self.labels[rows],
-            polygons=tuple(rings for rings, kept in zip(self.polygons, flags, strict=False) if kept),
-            rboxes=self.rboxes[rows] if self.rboxes.shape[0] else self.rboxes,
-            difficult=self.difficult[rows],
-            keypoints=self.keypoints[rows] if self.keypoints.shape[0] else self.keypoints,
+            boxes=kept(self.boxes),
+            labels=kept(self.labels),
+            polygons=tuple(rings for rings, stays in zip(self.polygons, flags, strict=False) if stays),
+            rboxes=kept(self.rboxes),
+            difficult=kept(self.difficult),
+            keypoints=kept(self.keypoints),
             crowd=self.crowd,
-            mask_ok=self.mask_ok[rows],
-            area=self.area[rows],
+            mask_ok=kept(self.mask_ok),
+            area=kept(self.area),
         )
 
     def replace(self, **fields: object) -> Targets:

@@ -33,10 +33,9 @@ class Affine:
             raise TypeError(f"Affine.matrix must be float64, got {self.matrix.dtype}; convert with .double()")
         if self.matrix.shape != (3, 3):
             raise ValueError(f"Affine.matrix must be (3, 3), got {tuple(self.matrix.shape)}")
-        if not torch.isfinite(self.matrix).all() or self.matrix[2].tolist() != [0.0, 0.0, 1.0]:
-            raise ValueError(
-                f"Affine.matrix must be finite with last row (0, 0, 1), got {self.matrix.tolist()}"
-            )
+        rows = self.matrix.tolist()
+        if rows[2] != [0.0, 0.0, 1.0] or not all(map(math.isfinite, rows[0] + rows[1])):
+            raise ValueError(f"Affine.matrix must be finite with last row (0, 0, 1), got {rows}")
 
     @classmethod
     def from_rows(cls, rows: list[list[float]]) -> Affine:
