@@ -1,5 +1,4 @@
 import json
-import sys
 
 import pytest
 
@@ -34,8 +33,7 @@ def one_process(monkeypatch):
         task(answer, *arguments)
         return answer.value
 
-    # the package shows the command under the module's name
-    monkeypatch.setattr(sys.modules["lucid_app.bench.opening"], "in_process", call)
+    monkeypatch.setattr("lucid_app.bench.opening.in_process", call)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -94,8 +92,7 @@ def test_a_wrong_option_is_one_line_before_any_work(lucid, words, why):
 
 
 def test_an_older_torchvision_is_one_line(lucid, monkeypatch):
-    module = sys.modules["lucid_app.bench.geometry"]  # the package exports a command of that name
-    monkeypatch.setattr(module, "torchvision_box_iou", lambda boxes1, boxes2: None)
+    monkeypatch.setattr("lucid_app.bench.geometry.torchvision_box_iou", lambda boxes1, boxes2: None)
     status, _, said = lucid("bench", "geometry", "--quick")
     assert status == 1
     assert said.startswith("error: the installed torchvision knows no rotated boxes; install lucid-app")

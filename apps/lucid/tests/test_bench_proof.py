@@ -1,7 +1,6 @@
 """``lucid bench proof``: the table, and an exit status that tells whether everything was equal."""
 
 import json
-import sys
 
 import pytest
 
@@ -18,7 +17,7 @@ ROWS = [
 @pytest.fixture
 def given(monkeypatch):
     def give(*rows):
-        monkeypatch.setattr(sys.modules["lucid_app.bench.proof"], "prove", lambda *_, **__: iter(rows))
+        monkeypatch.setattr("lucid_app.bench.proof.prove", lambda *_, **__: iter(rows))
 
     return give
 

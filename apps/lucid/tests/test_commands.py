@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from contextlib import contextmanager
 
 import pytest
@@ -253,7 +252,7 @@ def test_long_commands_say_what_they_wait_for(lucid, scenes, trained, monkeypatc
 
     for module in (score, export):
         monkeypatch.setattr(module, "waiting", waiting)
-    monkeypatch.setattr(sys.modules["lucid_app.data.check"], "counting", counting)  # the command has its name
+    monkeypatch.setattr("lucid_app.data.check.counting", counting)
     (lucid.folder / "none.json").write_text("[]")
     last = trained / "checkpoints" / "last.ckpt"
     lucid("score", scenes, "none.json", *more)

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,7 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from lucid_train import Progress as FitProgress
+if TYPE_CHECKING:  # torch comes with it, and a mistyped word is told without
+    from lucid_train import Progress as FitProgress
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 """The option of commands that show how far they are."""
@@ -53,13 +54,13 @@ def waiting(title: str, quiet: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def fit_progress(quiet: bool = False) -> Iterator[Callable[[FitProgress], None]]:
+def fit_progress(quiet: bool = False) -> Iterator[Callable[["FitProgress"], None]]:
     """Yield an observer of a fit: a bar within the epoch, one line when it ends."""
     with _bar(quiet) as bar:
         task = bar.add_task("starting", total=None)
         state = {"loss": float("nan"), "speed": 0.0, "said": time.monotonic()}
 
-        def observe(progress: FitProgress) -> None:
+        def observe(progress: "FitProgress") -> None:
             head = f"epoch {progress.epoch + 1}/{progress.epochs}"
             if progress.phase == "epoch":
                 if not quiet:

@@ -11,33 +11,57 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
-from lucid_app import bench, data, demo, evaluate, export, fit, info, plot, predict, report, score
 from lucid_app.console import err
-from lucid_train import ConfigError, Interrupted
+from lucid_app.lazy import Later, LazyGroup
+
+
+class _Commands(LazyGroup):
+    table: ClassVar = {
+        "demo": Later(
+            "lucid_app.demo:demo",
+            "Make a small labelled set of drawn scenes, train on it, score held-out scenes and draw predictions.",
+        ),
+        "fit": Later("lucid_app.fit:fit", "Train a detector on your own images."),
+        "eval": Later(
+            "lucid_app.evaluate:evaluate", "Score a checkpoint's averaged weights with the COCO protocol."
+        ),
+        "score": Later("lucid_app.score:score", "Score any tool's COCO results or DOTA Task 1 files."),
+        "predict": Later(
+            "lucid_app.predict:predict",
+            "Find objects in images, folders and globs, or in large pictures by their tiles; EXIF tags turn photos "
+            "upright.",
+        ),
+        "plot": Later("lucid_app.plot:plot", "Draw a run's loss and AP curves."),
+        "report": Later(
+            "lucid_app.report:report",
+            "Write a run as one HTML file: settings, curves, scores, confusions, errors, best and worst images.",
+        ),
+        "export": Later(
+            "lucid_app.export:export",
+            "Write the deployed network, selection of rows included: no suppression is left to do.",
+        ),
+        "info": Later(
+            "lucid_app.info:info",
+            "Show parameters and GFLOPs of every network, this machine's environment, and the switches it can use.",
+        ),
+        "data": Later("lucid_app.data:app", "Look after data sets."),
+        "bench": Later("lucid_app.bench:app", "Measure, and prove that nothing else changed."),
+    }
+
 
 app = typer.Typer(
     name="lucid",
+    cls=_Commands,
     help="Train, score and run real-time object detectors.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("fit")(fit.fit)
-app.command("eval")(evaluate.evaluate)
-app.command("score")(score.score)
-app.command("predict")(predict.predict)
-app.command("plot")(plot.plot)
-app.command("report")(report.report)
-app.command("export")(export.export)
-app.command("info")(info.info)
-app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:
@@ -98,17 +122,19 @@ def run(words: Sequence[str], *, debug: bool = False) -> int:
 
 def status_of(error: BaseException) -> int | None:
     """Return the exit status of an expected failure, or None for a defect that deserves its traceback."""
-    if isinstance(error, Interrupted):
-        return 130
     if type(error).__name__ == "Abort":  # typer's answer to Ctrl-C
+        return 130
+    if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # a usage error of the parser
+        return 2
+    if isinstance(error, ImportError):
+        return 1
+    from lucid_train import ConfigError, Interrupted  # a mistyped word is told without them
+
+    if isinstance(error, Interrupted):
         return 130
     if isinstance(error, ConfigError):
         return 2
-    if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # a usage error of the parser
-        return 2
-    if isinstance(error, ValueError | OSError | ImportError | MemoryError):
-        return 1
-    return None
+    return 1 if isinstance(error, ValueError | OSError | MemoryError) else None
 
 
 def one_line(error: BaseException) -> str:
