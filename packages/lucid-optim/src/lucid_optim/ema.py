@@ -67,9 +67,10 @@ class ModelEMA:
         weight = 1.0 - self.decay * (1.0 - math.exp(-self.num_updates / self.tau))
         live = self._matched(module)
         shadow = list(self.shadow.values())
+        # a module moved to another dtype than its average's is blended as the average is kept
+        live = [t if t.dtype == s.dtype else t.to(s.dtype) for t, s in zip(live, shadow, strict=True)]
         for bucket in same_kind_buckets(shadow):
-            dtype = shadow[bucket[0]].dtype
-            torch._foreach_lerp_([shadow[i] for i in bucket], [live[i].to(dtype) for i in bucket], weight)
+            torch._foreach_lerp_([shadow[i] for i in bucket], [live[i] for i in bucket], weight)
 
     @torch.no_grad()
     def swap_in(self, module: nn.Module) -> None:
@@ -137,7 +138,7 @@ class ModelEMA:
         for (name, shadow), tensor in zip(self.shadow.items(), self._order, strict=True):
             if shadow.device != tensor.device:
                 self.shadow[name] = shadow.to(tensor.device)
-        return [tensor.detach() for tensor in self._order]
+        return list(self._order)
 
 
 def _tensors(module: nn.Module) -> tuple[Tensor, ...]:
