@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from lucid_app import app
+from lucid_app.main import run
 
 
 def commands(command=None, path="lucid"):
@@ -33,6 +34,25 @@ def test_the_help_of_every_command_has_an_example_that_parses(path, command):
         for option in command.params
         if option.name != "help" and option.param_type_name == "option"
     )
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
+def test_help_names_every_option_in_full_and_keeps_to_the_width(path, command, width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run([*path.split()[1:], "--help"]) == 0
+    shown = capsys.readouterr().out
+    for option in command.params:
+        for flag in (*option.opts, *option.secondary_opts):
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", shown), flag
+    examples = [line for line in shown.splitlines() if line.startswith(f"    {path}")]
+    assert [line for line in shown.splitlines() if len(line) > width and line not in examples] == []
+
+
+def test_the_examples_of_a_help_stand_together(capsys):
+    assert run(["predict", "--help"]) == 0
+    shown = capsys.readouterr().out.split("Examples:\n")[1].split("\n\n")[0]
+    assert [line[:18] for line in shown.splitlines()] == ["    lucid predict "] * 4
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
+
+from lucid_app.help import Command, Helpful
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Later:
         module, _, attribute = self.place.partition(":")
         found = getattr(import_module(module), attribute)
         if not isinstance(found, typer.Typer):
-            function, found = found, typer.Typer(add_completion=False, rich_markup_mode="markdown")
-            found.command(name)(function)
+            function, found = found, typer.Typer(add_completion=False)
+            found.command(name, cls=Command)(function)
         command = typer.main.get_command(found)
         command.name = name
         return command
@@ -44,7 +46,7 @@ class _Commands(UserDict[str, Any]):
         return command
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Helpful, TyperGroup):
     """A group of the commands in ``table``."""
 
     table: ClassVar[Mapping[str, Later]]
@@ -60,7 +62,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return what help and completion show of a command, which is its line."""
         later = self.table.get(cmd_name)
-        return None if later is None else TyperCommand(cmd_name, help=later.line)
+        return None if later is None else Command(cmd_name, help=later.line)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that the first word chooses, imported now, and the words that are left for it."""

@@ -58,7 +58,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Train, score and run real-time object detectors.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -1,0 +1,95 @@
+"""Help that is whole at any width: names of options are never cut, and examples stand as they are written."""
+
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+from typer.core import TyperCommand
+
+from lucid_app.console import out
+
+_WIDEST = 100
+_NAMES = 24  # columns for names; longer ones have a line of their own
+
+
+class Helpful:
+    """A command or a group that shows its help as a page."""
+
+    def format_help(self: Any, ctx: Any, formatter: Any) -> None:
+        """Print the page, as typer does, and leave ``formatter`` empty."""
+        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        text = Text("\n".join(page(self, ctx, width)))
+        text.highlight_regex(r"(?m)^\S.*:$", "bold")
+        text.highlight_regex(r"(?<![\w-])--?[a-z][\w-]*", "cyan")
+        out.print(text, soft_wrap=True)
+
+
+class Command(Helpful, TyperCommand):
+    """A command that shows its help as a page."""
+
+
+def page(command: Any, ctx: Any, width: int) -> list[str]:
+    """Return the lines of a command's help: usage, what it does, examples, then its options by panel."""
+    lines = [command.get_usage(ctx), *described(command.help or "", width)]
+    for title, entries in _panels(command, ctx).items():
+        lines += ["", f"{title}:", *listed(entries, width)]
+    return lines
+
+
+def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return names and explanation of every parameter and command, by the title they stand under."""
+    panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for parameter in command.get_params(ctx):
+        names, about = parameter.get_help_record(ctx) or ("", "")
+        title = f"{parameter.param_type_name.title()}s"
+        panels.setdefault(parameter.rich_help_panel or title, []).append(
+            (re.sub(r"<list\[(\w+)\]>", r"<\1>", names), about)
+        )
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(ctx):
+            panels.setdefault("Commands", []).append((name, command.get_command(ctx, name).help))
+    return {title: entries for title, entries in panels.items() if entries}
+
+
+def described(text: str, width: int) -> list[str]:
+    r"""Return the lines of a command's text: prose in the width, indented lines as they are and close together.
+
+    Example:
+        >>> described("Make tea.\n\nExamples:\n    tea green\n\n    tea black", 60)
+        ['', 'Make tea.', '', 'Examples:', '    tea green', '    tea black']
+    """
+    shown: list[str] = []
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        if prose := [line for line in lines if not line.startswith(" ")]:
+            shown += ["", *_wrapped(" ".join(prose), width)]
+        shown += [line for line in lines if line.startswith(" ")]
+    return shown
+
+
+def listed(entries: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Return the lines of a list of names, each with its explanation beside it, or below where the names are long.
+
+    Example:
+        >>> listed([("--to", "Where it goes."), ("--capture-updates / --no-capture-updates", "Records.")], 60)
+        ['  --to  Where it goes.', '  --capture-updates / --no-capture-updates', '        Records.']
+    """
+    short = [len(names) for names, _ in entries if len(names) <= _NAMES]
+    column = max(short, default=_NAMES) + 4
+    lines = []
+    for names, about in entries:
+        beside = _wrapped(about, width - column)
+        if len(names) <= _NAMES and beside:
+            lines.append(f"  {names}".ljust(column) + beside.pop(0))
+        else:
+            lines += [f"  {line}" for line in _wrapped(names, width - 2)]
+        lines += [" " * column + line for line in beside]
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    # a name is not broken at its hyphens, nor anywhere else
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
