@@ -57,4 +57,4 @@ def test_rows_as_json(given, capsys):
 
 def test_an_unknown_task_is_a_usage_error(capsys):
     assert run(["bench", "proof", "--task", "boxes"]) == 2
-    assert "is none of detect, segment, pose, obb" in capsys.readouterr().err
+    assert "--task boxes: choose detect, segment, pose, obb" in capsys.readouterr().err

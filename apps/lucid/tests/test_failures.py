@@ -63,7 +63,7 @@ def test_an_unknown_recipe(fails, scenes):
 
 
 def test_a_canvas_that_is_no_multiple_of_32(fails, scenes):
-    fails("fit", "--data", scenes, "--image-size", 100, status=2, words_in_line=["image_size", 100])
+    fails("fit", "--data", scenes, "--image-size", 100, status=2, words_in_line=["--image-size 100: "])
 
 
 def test_an_unknown_split(fails, scenes):

@@ -78,7 +78,7 @@ def test_dota_results_are_scored_by_the_development_kits_rule(lucid):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--kind", "boxes"), "--kind boxes: choose bbox, segm, keypoints, dota"),
+        (("--kind", "boxes"), "--kind boxes: choose bbox, segm, keypoints, dota; did you mean bbox?"),
         (("--kind", "dota", "--plot", "x.png"), "--plot: not for --kind dota"),
         (("--kind", "dota", "--split", "val"), "--split: not for --kind dota"),
         (("--kind", "segm", "--errors"), "--errors: for --kind bbox only, not segm"),

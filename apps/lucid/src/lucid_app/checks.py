@@ -1,6 +1,7 @@
 """Checks of options before any work begins; each failure is one ConfigError that names the option."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 from lucid_train import ConfigError, chosen_device
@@ -32,7 +33,9 @@ def check_choice(option: str, value: str | None, choices: Iterable[str]) -> None
     """Raise ConfigError where an option is given and is none of its choices."""
     known = tuple(choices)
     if value is not None and value not in known:
-        raise ConfigError(f"{option} {value}: choose {', '.join(known)}")
+        near = get_close_matches(value, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"{option} {value}: choose {', '.join(known)}{hint}")
 
 
 def check_at_least(option: str, value: int | None, least: int) -> None:

@@ -6,12 +6,14 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lucid_app.checks import check_at_least, check_canvas, check_choice, check_file_target, choose_device
+from lucid_app.checks import check_at_least, check_canvas, check_file_target, choose_device
 from lucid_app.console import Quiet, counting, out, print_json
-from lucid_app.data.layout import LayoutOption, as_layout
-from lucid_app.scoring import ENGINES, EngineOption, SplitOption
-from lucid_train import ConfigError, task_row, write_json
+from lucid_app.options import LayoutOption, as_layout, choice
+from lucid_app.scoring import EngineOption, SplitOption
 from lucid_train import evaluate as score
+from lucid_train import task_row, write_json
+
+PATHS = ("e2e", "nms", "both")
 
 
 def evaluate(
@@ -19,7 +21,7 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="Folder of images and labels.")],
     split: SplitOption = None,
     layout: LayoutOption = None,
-    path: Annotated[str, typer.Option(help="e2e, nms or both.")] = "both",
+    path: Annotated[str, choice("Branches to score", PATHS)] = "both",
     limit: Annotated[int, typer.Option(help="Score this many images; 0 for all.")] = 0,
     batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
@@ -48,9 +50,6 @@ def evaluate(
 
         lucid eval best.ckpt --data coco --split val --output report.json
     """
-    if path not in ("e2e", "nms", "both"):
-        raise ConfigError(f"--path {path}: choose e2e, nms or both")
-    check_choice("--engine", engine, ENGINES)
     check_at_least("--batch", batch, 1)
     check_at_least("--limit", limit, 0)
     check_at_least("--workers", workers, 0)

@@ -6,17 +6,16 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_at_least, check_canvas, check_choice, check_file_target
+from lucid_app.checks import check_at_least, check_canvas, check_file_target
 from lucid_app.console import Quiet, err, out, print_json, waiting
+from lucid_app.options import choice
 from lucid_models import EXPORT_FORMATS, parity
 from lucid_models import export as write
 
 
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of lucid fit.")],
-    format_name: Annotated[
-        str, typer.Option("--format", help="onnx, torchscript, exported-program or safetensors.")
-    ] = "onnx",
+    format_name: Annotated[str, choice("What to write", EXPORT_FORMATS, "--format")] = "onnx",
     output: Annotated[
         Path | None, typer.Option(help="File to write; beside the checkpoint when absent.")
     ] = None,
@@ -43,7 +42,6 @@ def export(
 
         lucid export best.ckpt --format torchscript --batch 1
     """
-    check_choice("--format", format_name, EXPORT_FORMATS)
     check_canvas(image_size)
     check_at_least("--batch", batch, 1)
     check_at_least("--max-detections", max_detections, 1)

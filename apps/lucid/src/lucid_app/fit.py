@@ -8,8 +8,11 @@ import typer
 
 from lucid_app import sheets
 from lucid_app.console import err, fit_progress, named_scores, out, print_json
+from lucid_app.options import either
+from lucid_app.settings import given, in_options, setting
 from lucid_train import (
     REPLAY_SWITCHES,
+    TASK_TABLE,
     ConfigError,
     FitConfig,
     FitResult,
@@ -20,7 +23,11 @@ from lucid_train import (
 )
 from lucid_train import fit as train
 
+CANVASES = ", ".join(f"{row.image_size} for {task}" for task, row in TASK_TABLE.items())
+
 HELP = """Train a detector on your own images.
+
+What no option says is left to the recipe; the defaults shown are those of the recipe detect.
 
 Examples:
 
@@ -36,87 +43,95 @@ Examples:
 """
 
 
+REPLAY, CLOSE, SAME = (
+    "Replay (same bytes learned)",
+    "Speed (close, not the same bytes)",
+    "Speed (same bytes learned)",
+)
+
+
 def replayed(name: str) -> Any:
     """Return the option of a replay switch."""
-    return typer.Option(help=REPLAY_SWITCHES[name].help, rich_help_panel="Replay (same bytes learned)")
-
-
-def bounded(name: str) -> Any:
-    """Return the option of a switch that learns what is close to the native bytes."""
-    return typer.Option(help=REPLAY_SWITCHES[name].help, rich_help_panel="Speed (close, not the same bytes)")
-
-
-def sooner(words: str) -> Any:
-    """Return the option of a switch that takes time off a step or its batches."""
-    return typer.Option(help=words, rich_help_panel="Speed (same bytes learned)")
+    switch = REPLAY_SWITCHES[name]
+    return setting(name, switch.help, CLOSE if switch.bounded else REPLAY)
 
 
 def fit(
     data: Annotated[
-        Path | None, typer.Option(help="Folder of images and labels: COCO, YOLO, Pascal VOC or DOTA.")
+        Path | None,
+        setting("data", "Folder of images and labels: COCO, YOLO, Pascal VOC or DOTA; or a dataset YAML."),
     ] = None,
     layout: Annotated[
-        str | None,
-        typer.Option(help="Format of the folder where it fits several: coco, yolo, voc or dota."),
+        str | None, setting("layout", "Format of the folder, found by looking unless it fits several")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="What to learn: detect, segment, pose or obb.")] = None,
-    size: Annotated[str | None, typer.Option(help="Size of the network: n, s, m, l or x.")] = None,
+    task: Annotated[str | None, setting("task", "What to learn")] = None,
+    size: Annotated[str | None, setting("size", "Size of the network")] = None,
     recipe: Annotated[
-        str | None, typer.Option(help=f"A packaged recipe ({', '.join(recipes())}), or a YAML file.")
+        str | None,
+        typer.Option(
+            help=f"A YAML file, or a packaged recipe: {either(recipes())}. That of --task when absent.",
+            autocompletion=lambda: list(recipes()),
+        ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    epochs: Annotated[int | None, setting("epochs", "Passes over the training images.")] = None,
     batch: Annotated[
-        str | None, typer.Option(help="Images per step of each process; auto is the most that fit, up to 64.")
+        str | None,
+        setting("batch", "Images per step of each process; auto is the most that fit, up to 64."),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Side of the square canvas, a multiple of 32.")
+        int | None,
+        setting("image_size", f"Side of the square canvas, a multiple of 32; when absent {CANVASES}."),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            help="auto, cpu, cuda or mps; for one GPU of several: CUDA_VISIBLE_DEVICES=1 lucid fit ..."
-        ),
+        setting("device", "Where to train", more="One GPU of several: CUDA_VISIBLE_DEVICES=1 lucid fit ..."),
     ] = None,
-    devices: Annotated[int | None, typer.Option(help="Processes that train together, one a device.")] = None,
-    precision: Annotated[str | None, typer.Option(help="32, 16-mixed or bf16-mixed.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Loader processes; chosen when absent.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of weights, order and augmentation.")] = None,
+    devices: Annotated[int | None, setting("devices", "Processes that train together, one a device.")] = None,
+    precision: Annotated[str | None, setting("precision", "Precision of the network")] = None,
+    workers: Annotated[
+        int | None, setting("workers", "Loader processes; chosen by the number of cores when absent.")
+    ] = None,
+    seed: Annotated[int | None, setting("seed", "Seed of weights, order and augmentation.")] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the run; numbered under runs/ when absent.")
+        Path | None, setting("output", "Folder of the run; numbered under runs/ when absent.")
     ] = None,
     resume: Annotated[
         str | None, typer.Option(help="'last' or a checkpoint: continue a run exactly.")
     ] = None,
     freeze: Annotated[
         list[str] | None,
-        typer.Option(help="Stage that learns nothing: backbone, neck or head; repeat as needed."),
+        setting("freeze", "Stage that learns nothing", more="Again for more; none when absent."),
     ] = None,
     patience: Annotated[
-        int | None, typer.Option(help="End after so many validations without a higher score.")
+        int | None,
+        setting("patience", "End after so many validations without a higher score; never when absent."),
     ] = None,
     logger: Annotated[
-        list[str] | None,
-        typer.Option(help="tensorboard, wandb or mlflow besides metrics.csv; repeat as needed."),
+        list[str] | None, setting("logger", "Where numbers go besides metrics.csv", more="Again for more.")
     ] = None,
     skip_nonfinite: Annotated[
         int | None,
-        typer.Option(help="Leave out so many steps in a row whose loss is not finite; 0 stops at the first."),
+        setting(
+            "skip_nonfinite",
+            "Leave out so many steps in a row whose loss is not finite; 0 stops at the first.",
+        ),
     ] = None,
-    init: Annotated[Path | None, typer.Option(help="Checkpoint to start from; what fits is taken.")] = None,
+    init: Annotated[
+        Path | None,
+        setting("init", "Checkpoint to start from; what fits is taken. Random weights when absent."),
+    ] = None,
     replay: Annotated[
         str | None,
-        typer.Option(
-            help="step: every switch of this panel that fits the run, but --capture-step, which wants its name. "
-            "auto: the same where there is a CUDA device, if it is faster here. none: those named.",
-            rich_help_panel="Replay (same bytes learned)",
+        setting(
+            "replay",
+            "Which switches of this panel are on",
+            REPLAY,
+            "step: every one that fits the run, but --capture-step, which wants its name. auto: the same where there "
+            "is a CUDA device, if it is faster here. none: those named.",
         ),
     ] = None,
     replay_backend: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, cuda, or tape: a slow stand-in on a CPU.",
-            rich_help_panel="Replay (same bytes learned)",
-        ),
+        str | None, setting("replay_backend", "What records", REPLAY, "tape is a slow stand-in on a CPU.")
     ] = None,
     capture_network: Annotated[bool | None, replayed("capture_network")] = None,
     capture_segment_heads: Annotated[bool | None, replayed("capture_segment_heads")] = None,
@@ -125,26 +140,43 @@ def fit(
     capture_updates: Annotated[bool | None, replayed("capture_updates")] = None,
     capture_gradient_norm: Annotated[bool | None, replayed("capture_gradient_norm")] = None,
     capture_step: Annotated[bool | None, replayed("capture_step")] = None,
-    compile_step: Annotated[bool | None, bounded("compile_step")] = None,
+    compile_step: Annotated[bool | None, replayed("compile_step")] = None,
     fused_assignment: Annotated[
         bool | None,
-        sooner(
-            "Assign labels by Triton kernels on an NVIDIA device; pays for oriented boxes. Compiling them can outweigh "
-            "the gain of a short run."
+        setting(
+            "fused_assignment",
+            "Assign labels by Triton kernels on an NVIDIA device; pays for oriented boxes. Compiling them can "
+            "outweigh the gain of a short run.",
+            SAME,
         ),
     ] = None,
     device_hsv: Annotated[
         bool | None,
-        sooner("Colour on the training device. Costs its time where the device is the bottleneck."),
+        setting(
+            "device_hsv",
+            "Colour on the training device. Costs its time where the device is the bottleneck.",
+            SAME,
+        ),
     ] = None,
     epoch_prefetch: Annotated[
-        bool | None, sooner("Workers begin the next epoch during validation. Queued batches stay in memory.")
+        bool | None,
+        setting(
+            "epoch_prefetch",
+            "Workers begin the next epoch during validation. Queued batches stay in memory.",
+            SAME,
+        ),
     ] = None,
     cache_train_images: Annotated[
-        bool | None, sooner("Keep decoded training images in memory: 3 bytes a pixel.")
+        bool | None,
+        setting("cache_train_images", "Keep decoded training images in memory: 3 bytes a pixel.", SAME),
     ] = None,
     cache_prepared_train_images: Annotated[
-        bool | None, sooner("Keep training images fitted to the canvas in memory; no gain for one epoch.")
+        bool | None,
+        setting(
+            "cache_prepared_train_images",
+            "Keep training images fitted to the canvas in memory; no gain for one epoch.",
+            SAME,
+        ),
     ] = None,
     fingerprint: Annotated[
         bool, typer.Option("--fingerprint", help="Write SHA-256 digests of what was learned.")
@@ -156,49 +188,17 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Train a detector on your own images."""
-    options: dict[str, Any] = {
-        "data.path": data,
-        "data.layout": layout,
-        "data.batch": batch,
-        "data.image_size": image_size,
-        "data.workers": workers,
-        "model.task": task,
-        "model.size": size,
-        "model.init": init,
-        "model.freeze": freeze or None,
-        "optimizer.skip_nonfinite": skip_nonfinite,
-        "run.patience": patience,
-        "run.loggers": logger or None,
-        "run.epochs": epochs,
-        "run.device": device,
-        "run.devices": devices,
-        "run.precision": precision,
-        "run.seed": seed,
-        "run.output": output,
-        "run.fingerprint": fingerprint or None,
-        "replay.mode": replay,
-        "replay.backend": replay_backend,
-        "replay.capture_network": capture_network,
-        "replay.capture_segment_heads": capture_segment_heads,
-        "replay.capture_loss": capture_loss,
-        "replay.capture_orthogonalization": capture_orthogonalization,
-        "replay.capture_updates": capture_updates,
-        "replay.capture_gradient_norm": capture_gradient_norm,
-        "replay.capture_step": capture_step,
-        "replay.compile_step": compile_step,
-        "loss.fused_assignment": fused_assignment,
-        "data.device_hsv": device_hsv,
-        "data.epoch_prefetch": epoch_prefetch,
-        "data.cache_train_images": cache_train_images,
-        "data.cache_prepared_train_images": cache_prepared_train_images,
-    }
-    overrides = {key: value for key, value in options.items() if value is not None}
+    overrides = given(locals() | {"fingerprint": fingerprint or None})
+    asked = dict(split_setting(one) for one in settings or ())
     base = recipe or (task if task in recipes() else "detect")
     if resume is not None and recipe is None:
         base = str(find_run(output, resume)[0] / "config.yaml")
-    config = load_config(base, overrides, settings=dict(split_setting(one) for one in settings or ()))
-    # under torchrun every process comes here, and one of them speaks
-    result = run_fit(config, resume=resume, quiet=quiet or not is_main_process())
+    try:
+        config = load_config(base, overrides, settings=asked)
+        # under torchrun every process comes here, and one of them speaks
+        result = run_fit(config, resume=resume, quiet=quiet or not is_main_process())
+    except ConfigError as error:
+        raise ConfigError(in_options(str(error), overrides.keys() - asked.keys())) from error
     if is_main_process():
         report(result, as_json)
 

@@ -91,5 +91,9 @@ def listed(entries: Sequence[tuple[str, str]], width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    # a name is not broken at its hyphens, nor anywhere else
-    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+    # a name is not broken at its hyphens, nor a default from its value
+    whole = re.sub(
+        r"\[default: [^\]]*\]", lambda found: found[0].replace(" ", "\xa0"), " ".join(text.split())
+    )
+    lines = textwrap.wrap(whole, width, break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\xa0", " ") for line in lines]

@@ -9,13 +9,14 @@ import typer
 from rich.table import Table
 
 from lucid_app.console import out, print_json
+from lucid_app.options import choice
 from lucid_models import SIZES, TASKS, count
-from lucid_train import ConfigError, chosen_device, usable_switches
+from lucid_train import chosen_device, usable_switches
 
 
 def info(
-    size: Annotated[str | None, typer.Option(help="One size: n, s, m, l or x.")] = None,
-    task: Annotated[str | None, typer.Option(help="One task: detect, segment, pose or obb.")] = None,
+    size: Annotated[str | None, choice("One size", SIZES)] = None,
+    task: Annotated[str | None, choice("One task", TASKS)] = None,
     switches: Annotated[
         bool,
         typer.Option("--switches", help="Only which switches of lucid fit this machine can use, or why not."),
@@ -36,9 +37,6 @@ def info(
 
         lucid info --switches
     """
-    for name, value, known in (("size", size, SIZES), ("task", task, TASKS)):
-        if value is not None and value not in known:
-            raise ConfigError(f"--{name} {value}: choose one of {', '.join(known)}")
     if switches:
         _print_switches(as_json)
         return

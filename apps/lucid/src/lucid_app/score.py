@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lucid_app.checks import check_at_least, check_choice, check_file_target
+from lucid_app.checks import check_at_least, check_file_target
 from lucid_app.console import Quiet, err, out, print_json, waiting
-from lucid_app.data.layout import LayoutOption, as_layout
-from lucid_app.scoring import ENGINES, EngineOption, SplitOption
+from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
+from lucid_app.scoring import EngineOption, SplitOption
 from lucid_data import (
     CocoPairs,
     CocoReport,
@@ -38,7 +38,7 @@ def score(
     results: Annotated[
         Path, typer.Argument(help="COCO result list, or a folder of Task1_<class>.txt files.")
     ],
-    kind: Annotated[str, typer.Option(help="bbox, segm, keypoints or dota.")] = "bbox",
+    kind: Annotated[str, choice("What is scored", KINDS)] = "bbox",
     split: SplitOption = None,
     layout: LayoutOption = None,
     max_detections: Annotated[
@@ -51,9 +51,7 @@ def score(
         bool, typer.Option("--exact-recall", help="Recall grid without rounding; published numbers have it.")
     ] = False,
     engine: EngineOption = "pycocotools",
-    dota_version: Annotated[
-        str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
-    ] = None,
+    dota_version: DotaVersionOption = None,
     errors: Annotated[
         bool, typer.Option("--errors", help="Split the loss of box AP by kind of error.")
     ] = False,
@@ -76,8 +74,6 @@ def score(
 
         lucid score DOTA/val/labelTxt Task1_results --kind dota
     """
-    check_choice("--kind", kind, KINDS)
-    check_choice("--engine", engine, ENGINES)
     if kind == "dota":
         only = {
             "--class-agnostic": class_agnostic,

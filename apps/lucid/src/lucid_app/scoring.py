@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+from lucid_app.options import choice
+
 ENGINES = ("pycocotools", "faster")
 
-EngineOption = Annotated[str, typer.Option(help="pycocotools, or faster (its numbers, sooner).")]
+EngineOption = Annotated[str, choice("What counts", ENGINES, more="Their numbers are the same.")]
 
 SplitOption = Annotated[
     str | None,

@@ -8,6 +8,7 @@ from lucid_data.convert import Conversion, Format, Pictures, convert
 from lucid_data.device_color import jitter_batch
 from lucid_data.doctor.findings import Finding
 from lucid_data.download import Downloaded, download_coco, download_manifest, fetch
+from lucid_data.formats.dota_classes import DotaVersion
 from lucid_data.images import IMAGE_SUFFIXES, image_size, read_image
 from lucid_data.layout import available_splits
 from lucid_data.loader import EpochBatches, EvalLoader, TrainLoader, eval_loader, train_loader
@@ -53,6 +54,7 @@ __all__ = [
     "Curves",
     "DotaClassScore",
     "DotaReport",
+    "DotaVersion",
     "Downloaded",
     "EpochBatches",
     "ErrorSplit",

@@ -253,11 +253,14 @@ def load_config(
     document = _parsed(text, source) or {}
     if not isinstance(document, dict):
         raise ConfigError(f"{source}: expected a mapping of sections, got {type(document).__name__}")
+    stated = {}  # what was written where a value is not the recipe's
     for dotted, value in (overrides or {}).items():
         _put(document, dotted, value, source)
+        stated[dotted] = f"{dotted} = {value!r}"
     for dotted, words in (settings or {}).items():
         _put(document, dotted, _parsed(words, f"--set {dotted}"), source)
-    return parse_config(document, source)
+        stated[dotted] = f"--set {dotted}={words}"
+    return parse_config(document, source, stated)
 
 
 def _parsed(text: str, source: str) -> Any:
@@ -279,8 +282,15 @@ def _put(document: dict[str, Any], dotted: str, value: object, source: str) -> N
     document[section][key] = value
 
 
-def parse_config(document: Mapping[str, Any], source: str) -> FitConfig:
+def parse_config(
+    document: Mapping[str, Any], source: str, stated: Mapping[str, str] | None = None
+) -> FitConfig:
     """Return the validated configuration of a nested mapping.
+
+    Args:
+        document: values by section and key.
+        source: where they come from.
+        stated: ``"section.key"`` to what a message says in place of source, key and value.
 
     Raises:
         ConfigError: one line naming ``source``, the key, the value and what was expected.
@@ -294,8 +304,11 @@ def parse_config(document: Mapping[str, Any], source: str) -> FitConfig:
         return FitConfig.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{source}: {key} = {first['input']!r}: {first['msg']}") from error
+        parts = [str(part) for part in first["loc"]]
+        where = f"{source}: {'.'.join(parts)} = {first['input']!r}"
+        # of a list, the place is that of the item
+        where = (stated or {}).get(".".join(parts[:2]), where)
+        raise ConfigError(f"{where}: {first['msg']}") from error
 
 
 def _recipe_text(recipe: str) -> tuple[str, str]:

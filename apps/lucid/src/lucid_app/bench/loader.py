@@ -6,7 +6,7 @@ import tempfile
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -15,11 +15,10 @@ from lucid_app.bench.limits import copy_rate, memory_limit
 from lucid_app.bench.options import DeviceOption, JsonOption, OutputOption, QuickOption, prepare
 from lucid_app.bench.record import Record, Row, Table, command_line, finish, machine, today
 from lucid_app.bench.turns import medians, once
-from lucid_app.checks import check_at_least, check_canvas, check_choice
-from lucid_app.data.layout import LayoutOption, as_layout
+from lucid_app.checks import check_at_least, check_canvas
+from lucid_app.options import LabelsOption, LayoutOption, as_layout
 from lucid_data import (
     Catalog,
-    Task,
     TrainPipeline,
     cache_pictures,
     collate,
@@ -53,7 +52,7 @@ def loader(
         Path | None, typer.Argument(help="Folder of images and labels; drawn scenes when absent.")
     ] = None,
     split: Annotated[str, typer.Option(help="Which split.")] = "train",
-    task: Annotated[str, typer.Option(help="detect, segment, pose or obb.")] = "detect",
+    task: LabelsOption = "detect",
     layout: LayoutOption = None,
     samples: Annotated[int, typer.Option(help="Samples of each route.")] = 120,
     image_size: Annotated[int, typer.Option(help="Side of the canvas, a multiple of 32.")] = 640,
@@ -73,7 +72,6 @@ def loader(
 
         lucid bench loader tiles --task obb --layout dota --image-size 1024
     """
-    check_choice("--task", task, get_args(Task))
     check_at_least("--samples", samples, 1)
     check_canvas(image_size)
     device = prepare(device, 1, output)

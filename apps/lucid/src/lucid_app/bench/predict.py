@@ -22,10 +22,9 @@ from lucid_app.bench.options import (
 )
 from lucid_app.bench.record import Record, Table, command_line, finish, machine, today
 from lucid_app.bench.turns import compared, times
-from lucid_app.checks import check_at_least, check_canvas, check_choice
+from lucid_app.checks import check_at_least, check_canvas
+from lucid_app.options import SizeOption, TaskOption
 from lucid_models import (
-    SIZES,
-    TASKS,
     Detector,
     ExportedPredictor,
     Predictor,
@@ -44,8 +43,8 @@ _ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 def predict(
     context: typer.Context,
-    task: Annotated[str, typer.Option(help="detect, segment, pose or obb.")] = "detect",
-    size: Annotated[str, typer.Option(help="Size of the network: n, s, m, l or x.")] = "n",
+    task: TaskOption = "detect",
+    size: SizeOption = "n",
     image_size: Annotated[int, typer.Option(help="Side of the canvas, a multiple of 32.")] = 640,
     batch: Annotated[
         list[int] | None, typer.Option(help="Images per batch; again for more; 1 and 8.")
@@ -70,8 +69,6 @@ def predict(
 
         lucid bench predict --task segment --size s --batch 1 --device cuda
     """
-    check_choice("--task", task, TASKS)
-    check_choice("--size", size, SIZES)
     check_canvas(image_size)
     batches = batch or [1, 8]
     for one in batches:

@@ -9,17 +9,22 @@ import typer
 from rich.table import Table
 
 from lucid_app.console import counting, out, print_json
+from lucid_app.options import choice
 from lucid_train import REPLAY_SWITCHES, SPEED_SWITCHES, TASK_TABLE, ProofRow, prove
+
+SWITCHES = (*REPLAY_SWITCHES, *SPEED_SWITCHES, "all")
 
 
 def proof(
     task: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(TASK_TABLE)}; repeat as needed, all when absent.")
+        list[str] | None, choice("Task", TASK_TABLE, more="Again for more; all when absent.")
     ] = None,
     switch: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A switch of `lucid fit` with underscores, or all (together); repeat as needed, each when absent."
+        choice(
+            "Switch of lucid fit",
+            SWITCHES,
+            more="all is every one together. Again for more; each alone, then all, when absent.",
         ),
     ] = None,
     device: Annotated[

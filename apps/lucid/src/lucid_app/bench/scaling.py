@@ -23,10 +23,10 @@ from lucid_app.bench.options import (
 )
 from lucid_app.bench.record import Record, Table, command_line, finish, machine, today
 from lucid_app.bench.turns import once, times
-from lucid_app.checks import check_choice, check_file_target
+from lucid_app.checks import check_file_target
 from lucid_app.console import counting
+from lucid_app.options import SizeOption, TaskOption
 from lucid_data import open_catalog, score_coco
-from lucid_models import SIZES, TASKS
 from lucid_viz import plot_scaling, save_figure
 
 
@@ -43,8 +43,8 @@ class Axis:
 
 def scaling(
     context: typer.Context,
-    task: Annotated[str, typer.Option(help="Task of the step: detect, segment, pose or obb.")] = "detect",
-    size: Annotated[str, typer.Option(help="Size of the network: n, s, m, l or x.")] = "n",
+    task: TaskOption = "detect",
+    size: SizeOption = "n",
     device: DeviceOption = "cpu",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 3,
@@ -62,8 +62,6 @@ def scaling(
     Examples:
         lucid bench scaling --plot scaling.png
     """
-    check_choice("--task", task, TASKS)
-    check_choice("--size", size, SIZES)
     check_file_target("--plot", plot)
     device = prepare(device, threads, output, rounds)
     tables: dict[str, Table] = {}

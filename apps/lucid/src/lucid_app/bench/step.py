@@ -19,8 +19,8 @@ from lucid_app.bench.options import (
 )
 from lucid_app.bench.record import Record, Table, command_line, finish, machine, today
 from lucid_app.bench.turns import compared, times
-from lucid_app.checks import check_at_least, check_canvas, check_choice
-from lucid_models import SIZES, TASKS
+from lucid_app.checks import check_at_least, check_canvas
+from lucid_app.options import SizeOption, TaskOption
 
 ROUTES = {
     "float32, contiguous": ("32", False),
@@ -33,8 +33,8 @@ REFERENCE = "float32, contiguous"
 
 def step(
     context: typer.Context,
-    task: Annotated[str, typer.Option(help="detect, segment, pose or obb.")] = "detect",
-    size: Annotated[str, typer.Option(help="Size of the network: n, s, m, l or x.")] = "n",
+    task: TaskOption = "detect",
+    size: SizeOption = "n",
     batch: Annotated[int, typer.Option(help="Images per step.")] = 16,
     image_size: Annotated[int, typer.Option(help="Side of the canvas, a multiple of 32.")] = 320,
     device: DeviceOption = "cpu",
@@ -54,8 +54,6 @@ def step(
 
         lucid bench step --device cuda --size s --image-size 640
     """
-    check_choice("--task", task, TASKS)
-    check_choice("--size", size, SIZES)
     check_at_least("--batch", batch, 1)
     check_canvas(image_size)
     device = prepare(device, threads, output, rounds)

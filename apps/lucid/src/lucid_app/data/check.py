@@ -9,26 +9,21 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from lucid_app.checks import check_choice
 from lucid_app.console import Quiet, counting, out, print_json
-from lucid_app.data.layout import LayoutOption, as_layout
+from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
 from lucid_data import Finding, Task
 from lucid_data import check as find_problems
 
 
 def check(
     path: Annotated[Path, typer.Argument(help="Folder of images and labels.")],
-    task: Annotated[
-        str, typer.Option(help="What the labels are for: detect, segment, pose or obb.")
-    ] = "detect",
+    task: Annotated[str, choice("What the labels are for", get_args(Task))] = "detect",
     layout: LayoutOption = None,
     decode: Annotated[
         bool,
         typer.Option(help="Decode every picture, which finds cut-off files; --no-decode reads headers only."),
     ] = True,
-    dota_version: Annotated[
-        str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
-    ] = None,
+    dota_version: DotaVersionOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -39,7 +34,6 @@ def check(
 
         lucid data check ~/photos --task segment --json
     """
-    check_choice("--task", task, get_args(Task))
     with counting("checking", quiet=quiet or as_json) as observe:
         findings = find_problems(
             path,

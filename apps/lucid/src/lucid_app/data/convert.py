@@ -5,28 +5,23 @@ from typing import Annotated, get_args
 
 import typer
 
-from lucid_app.checks import check_choice
 from lucid_app.console import Quiet, counting, out, print_json
-from lucid_app.data.layout import LayoutOption, as_layout
-from lucid_data import Format, Pictures, Task
+from lucid_app.options import DotaVersionOption, LabelsOption, LayoutOption, as_layout, choice
+from lucid_data import Format, Pictures
 from lucid_data import convert as write_as
 
 
 def convert(
     source: Annotated[Path, typer.Argument(help="Folder of images and labels, in any format.")],
     target: Annotated[Path, typer.Argument(help="Folder to make; must be empty or absent.")],
-    to: Annotated[str, typer.Option(help="coco, yolo or dota.")],
-    task: Annotated[
-        str, typer.Option(help="Which labels are carried: detect, segment, pose or obb.")
-    ] = "detect",
+    to: Annotated[str, choice("Format to write", get_args(Format))],
+    task: LabelsOption = "detect",
     split: Annotated[
         list[str] | None, typer.Option(help="Split to convert; again for more; all when absent.")
     ] = None,
     layout: LayoutOption = None,
-    pictures: Annotated[str, typer.Option(help="copy, link or skip.")] = "copy",
-    dota_version: Annotated[
-        str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
-    ] = None,
+    pictures: Annotated[str, choice("What is done with the pictures", get_args(Pictures))] = "copy",
+    dota_version: DotaVersionOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -37,9 +32,6 @@ def convert(
 
         lucid data convert dota tiles-yolo --to yolo --task obb --split train
     """
-    check_choice("--task", task, get_args(Task))
-    check_choice("--to", to, get_args(Format))
-    check_choice("--pictures", pictures, get_args(Pictures))
     with counting("converting", quiet=quiet or as_json) as observe:
         done = write_as(
             source,

@@ -6,8 +6,9 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from lucid_app.checks import check_at_least, check_choice
+from lucid_app.checks import check_at_least
 from lucid_app.console import out
+from lucid_app.options import choice
 from lucid_data import Task, synthetic
 from lucid_train import ConfigError
 
@@ -22,8 +23,10 @@ _ONLY = {"voc": "detect", "dota": "obb"}
 
 def sample(
     target: Annotated[Path, typer.Argument(help="Folder to make; must be empty or absent.")],
-    layout: Annotated[str, typer.Option("--format", help="coco, yolo, voc (detect) or dota (obb).")] = "coco",
-    task: Annotated[str | None, typer.Option(help="detect, segment, pose or obb.")] = None,
+    layout: Annotated[
+        str, choice("Format", _WRITERS, "--format", more="voc holds detect only, dota obb.")
+    ] = "coco",
+    task: Annotated[str | None, choice("What is labelled", get_args(Task))] = None,
     train: Annotated[int, typer.Option(help="Training images.")] = 64,
     val: Annotated[int, typer.Option(help="Validation images.")] = 16,
     size: Annotated[int, typer.Option(help="Side of an image, pixels.")] = 160,
@@ -36,8 +39,6 @@ def sample(
 
         lucid data sample aerial --format dota
     """
-    check_choice("--format", layout, _WRITERS)
-    check_choice("--task", task, get_args(Task))
     for option, value, least in (("--train", train, 1), ("--val", val, 0), ("--size", size, 32)):
         check_at_least(option, value, least)
     only = _ONLY.get(layout)

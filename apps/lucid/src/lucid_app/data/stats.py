@@ -2,23 +2,21 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_choice, check_file_target
+from lucid_app.checks import check_file_target
 from lucid_app.console import out, print_json
-from lucid_app.data.layout import LayoutOption, as_layout
-from lucid_data import Stats, Task, available_splits, open_catalog
+from lucid_app.options import LabelsOption, LayoutOption, as_layout
+from lucid_data import Stats, available_splits, open_catalog
 from lucid_data import stats as count
 from lucid_viz import plot_stats, save_figure
 
 
 def stats(
     path: Annotated[Path, typer.Argument(help="Folder of images and labels.")],
-    task: Annotated[
-        str, typer.Option(help="Which labels are read: detect, segment, pose or obb.")
-    ] = "detect",
+    task: LabelsOption = "detect",
     split: Annotated[
         list[str] | None, typer.Option(help="Split to count; again for more; all when absent.")
     ] = None,
@@ -35,7 +33,6 @@ def stats(
         lucid data stats ~/photos --split train --plot photos.png
     """
     check_file_target("--plot", plot)
-    check_choice("--task", task, get_args(Task))
     known = as_layout(layout)
     splits = split or list(available_splits(path, task, layout=known)) or ["train"]
     counted = {name: count(open_catalog(path, name, task, layout=known)) for name in splits}

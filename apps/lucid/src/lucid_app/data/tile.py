@@ -6,19 +6,20 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_at_least, check_choice
+from lucid_app.checks import check_at_least
 from lucid_app.console import Quiet, counting, out, print_json
-from lucid_app.data.layout import LayoutOption, as_layout
+from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
 from lucid_data import TileOptions
 from lucid_data import tile as cut
 
+TASKS = ("obb", "detect")
 _DEFAULTS = TileOptions()
 
 
 def tile(
     source: Annotated[Path, typer.Argument(help="Folder of large images and labels, such as DOTA.")],
     target: Annotated[Path, typer.Argument(help="Folder to make; must be empty or absent.")],
-    task: Annotated[str, typer.Option(help="obb or detect.")] = "obb",
+    task: Annotated[str, choice("Which labels are cut", TASKS)] = "obb",
     split: Annotated[
         list[str] | None, typer.Option(help="Split to cut; again for more; all when absent.")
     ] = None,
@@ -37,9 +38,7 @@ def tile(
         float, typer.Option(help="Share of the tiles without objects that is written.")
     ] = _DEFAULTS.keep_empty,
     seed: Annotated[int, typer.Option(help="Chooses which empty tiles are written.")] = _DEFAULTS.seed,
-    dota_version: Annotated[
-        str | None, typer.Option(help="Class list of DOTA labels: 1.0, 1.5 or 2.0.")
-    ] = None,
+    dota_version: DotaVersionOption = None,
     workers: Annotated[int, typer.Option(help="Processes; the result is the same.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
     quiet: Quiet = False,
@@ -51,7 +50,6 @@ def tile(
 
         lucid data tile DOTA DOTA-tiles --scale 1 --scale 0.5 --overlap 512 --workers 8
     """
-    check_choice("--task", task, ("obb", "detect"))
     check_at_least("--workers", workers, 0)
     options = TileOptions(
         patch=patch,

@@ -1,14 +1,14 @@
 """``lucid data view``: training samples as the network will see them."""
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_at_least, check_canvas, check_choice, check_file_target
+from lucid_app.checks import check_at_least, check_canvas, check_file_target
 from lucid_app.console import Quiet, counting, out
-from lucid_app.data.layout import LayoutOption, as_layout
-from lucid_data import NO_AUGMENTATION, Task, TrainPipeline, open_catalog, policy_for
+from lucid_app.options import LabelsOption, LayoutOption, as_layout, choice
+from lucid_data import NO_AUGMENTATION, TrainPipeline, open_catalog, policy_for
 from lucid_models import SIZES
 from lucid_viz import batch_sheet, save_figure, skeleton_of
 
@@ -16,10 +16,10 @@ from lucid_viz import batch_sheet, save_figure, skeleton_of
 def view(
     path: Annotated[Path, typer.Argument(help="Folder of images and labels.")],
     output: Annotated[Path, typer.Option(help="Picture to write; the suffix chooses the format.")],
-    task: Annotated[str, typer.Option(help="detect, segment, pose or obb.")] = "detect",
+    task: LabelsOption = "detect",
     split: Annotated[str, typer.Option(help="Split to draw from.")] = "train",
     layout: LayoutOption = None,
-    size: Annotated[str, typer.Option(help="Whose augmentation: n, s, m, l or x.")] = "n",
+    size: Annotated[str, choice("Size of the network whose augmentation is shown", SIZES)] = "n",
     image_size: Annotated[int, typer.Option(help="Canvas, pixels.")] = 640,
     count: Annotated[int, typer.Option(help="Samples to draw.")] = 16,
     epoch: Annotated[int, typer.Option(help="Epoch to draw, from 0.")] = 0,
@@ -36,8 +36,6 @@ def view(
     """
     check_at_least("--count", count, 1)
     check_at_least("--epoch", epoch, 0)
-    check_choice("--task", task, get_args(Task))
-    check_choice("--size", size, SIZES)
     check_canvas(image_size)
     check_file_target("--output", output)
     policy = policy_for(size, task) if augment else NO_AUGMENTATION

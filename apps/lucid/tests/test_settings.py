@@ -1,0 +1,124 @@
+"""The options that set a key of the configuration: defaults, words, and who is named when one is wrong."""
+
+import re
+
+import pytest
+import typer
+from typer.core import TyperOption
+
+from lucid_app import app
+from lucid_app.settings import KEYS
+from lucid_train import FitConfig
+
+
+def options(path=(), command=None):
+    """Yield the words of a command and each of its options, for all commands."""
+    command = command or typer.main.get_command(app)
+    for name, one in getattr(command, "commands", {}).items():
+        yield from options((*path, name), one)
+    yield from ((path, option) for option in command.params if isinstance(option, TyperOption))
+
+
+def fit_options():
+    return {option.name: option for path, option in options() if path == ("fit",)}
+
+
+def test_every_option_of_a_key_shows_the_default_of_the_configuration():
+    defaults = FitConfig().model_dump(mode="json")
+    for name, key in KEYS.items():
+        section, _, field = key.partition(".")
+        value = defaults[section][field]
+        shown = re.findall(r"\[default: (.*)\]", fit_options()[name].help)
+        if name == "fingerprint":  # a flag that is off is plain
+            assert (value, shown) == (False, [])
+        elif fit_options()[name].is_bool_flag:
+            assert (bool(value), shown) == (False, ["off"]), name
+        else:
+            assert shown == ([] if value in (None, []) else [str(value)]), name
+
+
+def test_an_option_without_a_default_says_what_happens_when_it_is_absent():
+    silent = {"data", "layout", "logger", "fingerprint"}  # needed, found, nothing, nothing
+    for name in KEYS.keys() - silent:
+        assert re.search(r"\[default: |absent", fit_options()[name].help), name
+
+
+def test_every_key_is_one_of_the_configuration_and_has_one_option():
+    assert len(set(KEYS.values())) == len(KEYS)
+    for key in KEYS.values():
+        section, _, field = key.partition(".")
+        assert field in FitConfig.model_fields[section].annotation.model_fields, key
+
+
+CHOICES = {
+    "--task",
+    "--size",
+    "--layout",
+    "--precision",
+    "--engine",
+    "--replay",
+    "--replay-backend",
+    "--logger",
+    "--freeze",
+    "--format",
+    "--kind",
+    "--path",
+    "--to",
+    "--pictures",
+    "--switch",
+    "--dota-version",
+}
+CHOOSING = [
+    (path, option)
+    for path, option in options()
+    if option.opts[-1] in CHOICES and not (path == ("data", "sample") and option.name == "size")
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "option"), CHOOSING, ids=[f"{' '.join(path)} {option.opts[-1]}" for path, option in CHOOSING]
+)
+def test_words_are_completed_listed_and_held_to(lucid, path, option):
+    flag = option.opts[-1]
+    context = typer.Context(typer.main.get_command(app))
+    words = [item.value for item in option.shell_complete(context, "")]
+    assert len(words) > 1
+    assert words[0] in [item.value for item in option.shell_complete(context, words[0])]
+    assert all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", option.help) for word in words)
+    required = ["somewhere"] * sum(
+        one.required and one.param_type_name == "argument" for one in command_at(path).params
+    )
+    status, out, err = lucid(*path, *required, flag, words[-1] + "x")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {flag} {words[-1]}x: choose {', '.join(words)}"), err
+    if len(words[-1]) > 2:
+        assert err.endswith(f"; did you mean {words[-1]}?\n")
+
+
+def command_at(path):
+    command = typer.main.get_command(app)
+    for name in path:
+        command = command.commands[name]
+    return command
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--epochs", 0], "--epochs 0: "),
+        (["--set", "run.epochs=0"], "--set run.epochs=0: "),
+        (["--epochs", 3, "--set", "run.epochs=0"], "--set run.epochs=0: "),
+        (["--recipe", "wrong.yaml"], "wrong.yaml: run.epochs = 0: "),
+        (["--devices", 0], "--devices 0: "),
+        (["--batch", "many"], "--batch 'many': "),
+        (
+            ["--cache-train-images", "--cache-prepared-train-images", "--data", "wrong.yaml"],
+            "--cache-prepared-t",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_as_it_was_written(lucid, words, said):
+    (lucid.folder / "wrong.yaml").write_text("run:\n  epochs: 0\n")
+    status, out, err = lucid("fit", *words)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {said}"), err
