@@ -1,5 +1,6 @@
 """Early stopping, frozen stages, balanced sampling, several sizes, loggers and automatic batches."""
 
+import logging
 import math
 import sys
 from types import SimpleNamespace
@@ -53,7 +54,8 @@ def test_a_run_stops_after_the_given_number_of_validations_without_a_higher_scor
     assert again.should_stop
 
 
-def test_a_run_that_stopped_early_has_its_files_and_stays_stopped(tiny, monkeypatch):
+def test_a_run_that_stopped_early_has_its_files_stays_stopped_and_says_so(tiny, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, logger="lucid")
     monkeypatch.setattr(
         EarlyStop, "exhausted", property(lambda self: self.waited + (self.best is not None) >= 1)
     )
@@ -61,7 +63,9 @@ def test_a_run_that_stopped_early_has_its_files_and_stays_stopped(tiny, monkeypa
     result = fit(config)
     assert result.metrics["epoch"] == 0
     assert "val/mAP" in result.metrics
+    assert "nothing was left to do" not in caplog.text
     assert fit(config, resume="last").fingerprint == result.fingerprint
+    assert "nothing was left to do" in caplog.text
 
 
 def test_frozen_stages_keep_weights_and_statistics_and_the_others_learn(tiny, monkeypatch):

@@ -25,7 +25,8 @@ from lucid_geometry import Letterbox
 from lucid_models import to_predictions
 from lucid_train import DetectionDataModule, DetectionLitModule, Interrupted, fit, load_config
 from lucid_train.auto import resolve
-from lucid_train.fit import build_module, run_length
+from lucid_train.assembly import build_module
+from lucid_train.fit import run_length
 from lucid_train.processes import joined
 from lucid_train.results import ResultCollector
 from lucid_data import open_catalog, train_loader

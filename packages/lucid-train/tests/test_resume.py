@@ -1,5 +1,6 @@
 """A stopped run, continued, ends with the bytes of one that was never stopped."""
 
+import logging
 import shutil
 import signal
 import subprocess
@@ -109,13 +110,16 @@ def stop_at(step: int):
     return observe
 
 
-def test_a_crash_between_the_micro_batches_of_a_step_repeats_the_step(small_config):
+def test_a_crash_between_the_micro_batches_of_a_step_repeats_the_step(small_config, caplog):
+    caplog.set_level(logging.INFO, logger="lucid")
     settings = {"data.batch": 4, "optimizer.accumulate": 2, "run.epochs": 2, "run.checkpoint_steps": 1}
     whole = fit(small_config("whole", **settings))
     config = small_config("parts", **settings)
     with pytest.raises(Stop):
         fit(config, observer=stop_at(5))
     assert fit(config, resume="last").fingerprint == whole.fingerprint
+    assert "continuing the run" in caplog.text
+    assert "nothing was left to do" not in caplog.text
 
 
 def test_a_crash_from_the_start_of_an_epoch_with_sparse_validation(small_config):

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import traceback
 import warnings
 from dataclasses import dataclass, field
@@ -10,28 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import lightning
-import torch
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy
 
 from lucid_models import load_weights
+from lucid_train.assembly import build_module, build_trainer, learned, run_callbacks
 from lucid_train.auto import RunLength, resolve
 from lucid_train.batch_size import is_out_of_memory, measured_batch
-from lucid_train.callbacks import (
-    Checkpoints,
-    EarlyStop,
-    EmaCallback,
-    History,
-    LoaderEpoch,
-    Observe,
-    Observer,
-    ProgressiveWeight,
-    Replay,
-    SharedBuffers,
-    ValidateLast,
-)
+from lucid_train.callbacks import Observer
 from lucid_train.config import FitConfig
 from lucid_train.datamodule import DetectionDataModule, data_identity, tell_about
 from lucid_train.device import check_hardware
@@ -41,7 +24,7 @@ from lucid_train.launch import run_processes
 from lucid_train.loggers import build_loggers
 from lucid_train.module import DetectionLitModule
 from lucid_train.nonfinite import StepGuard
-from lucid_train.processes import from_first, is_main_process, world_size
+from lucid_train.processes import from_first, is_main_process
 from lucid_train.replay import replay_plan
 from lucid_train.run_folder import (
     find_run,
@@ -49,10 +32,11 @@ from lucid_train.run_folder import (
     new_run_folder,
     require_same,
     require_same_data,
+    steps_made,
     stored_config,
 )
 from lucid_train.switches import check_switches
-from lucid_train.tasks import TaskRow, task_row
+from lucid_train.tasks import task_row
 
 log = logging.getLogger("lucid")
 
@@ -102,12 +86,68 @@ def fit(config: FitConfig, *, resume: str | None = None, observer: Observer | No
         return _fit(config, resume, observer if is_main_process() else None)
 
 
+@dataclass(frozen=True)
+class _Start:
+    """What is settled before there is a network: every value, the data, and the run that goes on, if one does."""
+
+    config: FitConfig
+    data: DetectionDataModule
+    identity: dict[str, Any]
+    folder: Path | None
+    checkpoint: Path | None
+    steps: int
+
+
 def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> FitResult:
     """Train in this process, one of those of the run."""
     check_switches(config)
     plan = replay_plan(config)
+    start = _settled(config, resume)
+    config, data, checkpoint = start.config, start.data, start.checkpoint
+    # Unseeded generators have no part in a fit; this seeds the network's initial weights.
+    lightning.seed_everything(config.run.seed, workers=False, verbose=False)
+    module = build_module(config, data)
+    if config.optimizer.skip_nonfinite:
+        module.step_guard = StepGuard(config.optimizer.skip_nonfinite)
+    transfer = initialise(module, config) if checkpoint is None else ""
+    folder = _folder(start)
+    callbacks = run_callbacks(config, module, plan, folder, start.identity, observer)
+    loggers = build_loggers(config, folder) if is_main_process() else []
+    trainer = build_trainer(config, callbacks.in_order, loggers)
+    try:
+        with warnings.catch_warnings(), callbacks.saver.catching_signals():
+            for silenced in _LIGHTNING_HINTS:
+                warnings.filterwarnings("ignore", message=silenced)
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    except Exception as error:
+        if trainer.global_step == 0 and resume is None and is_main_process():
+            forget_run(folder)
+        if is_out_of_memory(error):
+            # what the failed step holds must not count against the trial
+            traceback.clear_frames(error.__traceback__)
+            del trainer, module, callbacks, loggers
+            gc.collect()
+            raise out_of_memory(config, data, resume) from error
+        raise
+    if checkpoint is not None and trainer.global_step == start.steps and is_main_process():
+        log.info(
+            "nothing was left to do: all %d steps are made; train on with --init %s", start.steps, checkpoint
+        )
+    digests = None
+    if config.run.fingerprint:
+        digests = digests_of(learned(trainer, module, callbacks))
+        if is_main_process():
+            write_json(folder / "fingerprint.json", digests, indent=2)
+    rows, saver = callbacks.history.rows, callbacks.saver
+    metrics = {name: float(value) for name, value in (rows[-1] if rows else {}).items()}
+    best = saver.best if saver.best.is_file() else None
+    return FitResult(folder, best, saver.last, metrics, digests, transfer, callbacks.replay.latest)
+
+
+def _settled(config: FitConfig, resume: str | None) -> _Start:
+    """Open the data, choose what is open, and check that a run which goes on is the one that was begun."""
     data = DetectionDataModule(config)
-    folder, checkpoint = None, None
+    folder, checkpoint, steps = None, None, 0
     if resume is not None:
         folder, checkpoint = from_first(find_run(config.run.output, resume))
     if config.data.batch is None:
@@ -125,59 +165,22 @@ def _fit(config: FitConfig, resume: str | None, observer: Observer | None) -> Fi
             log.warning("%s has no checkpoint yet: starting from its first step", folder)
         else:
             require_same_data(checkpoint, identity)
+            steps = steps_made(checkpoint)
             if is_main_process():
                 log.info("continuing the run in %s", folder)
+    return _Start(config, data, identity, folder, checkpoint, steps)
 
-    # Unseeded generators have no part in a fit; this seeds the network's initial weights.
-    lightning.seed_everything(config.run.seed, workers=False, verbose=False)
-    module = build_module(config, data)
-    transfer = initialise(module, config) if checkpoint is None else ""
+
+def _folder(start: _Start) -> Path:
+    """Return the run's folder, the same in every process, with its configuration written."""
+    folder = start.folder
     if is_main_process():
-        folder = folder or new_run_folder(config)
+        folder = folder or new_run_folder(start.config)
         # what a run is does not depend on where it lies: a stored configuration names no folder
-        write_text(folder / "config.yaml", config.updated(run={"output": None}).to_yaml())
+        write_text(folder / "config.yaml", start.config.updated(run={"output": None}).to_yaml())
     folder = from_first(folder)
     assert folder is not None
-    if config.optimizer.skip_nonfinite:
-        module.step_guard = StepGuard(config.optimizer.skip_nonfinite)
-    history = History(folder / "metrics.csv")
-    steps = config.run.checkpoint_steps
-    saver = Checkpoints(folder / "checkpoints", module.row.headline, steps, extra={"data": identity})
-    ema = EmaCallback(config.ema.decay or 0.9999, config.ema.tau or 2000.0) if config.ema.enabled else None
-    replay = Replay(plan, folder / "replay.json")
-    callbacks: list[Callback] = [LoaderEpoch(), ValidateLast(), ProgressiveWeight(), replay]
-    callbacks += [module.step_guard] if module.step_guard is not None else []
-    callbacks += [SharedBuffers()] if world_size() > 1 else []
-    callbacks += [ema] if ema else []
-    if config.run.patience is not None:
-        callbacks += [EarlyStop(module.row.headline, config.run.patience)]
-    callbacks += [history]
-    callbacks += [Observe(observer)] if observer else []
-    callbacks += [saver]
-    trainer = build_trainer(config, callbacks, build_loggers(config, folder) if is_main_process() else [])
-    try:
-        with warnings.catch_warnings(), saver.catching_signals():
-            for silenced in _LIGHTNING_HINTS:
-                warnings.filterwarnings("ignore", message=silenced)
-            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    except Exception as error:
-        if trainer.global_step == 0 and resume is None and is_main_process():
-            forget_run(folder)
-        if is_out_of_memory(error):
-            # what the failed step holds must not count against the trial
-            traceback.clear_frames(error.__traceback__)
-            del trainer, module, ema, callbacks, history, saver, replay
-            gc.collect()
-            raise out_of_memory(config, data, resume) from error
-        raise
-    digests = None
-    if config.run.fingerprint:
-        digests = digests_of(learned(trainer, module, ema, history))
-        if is_main_process():
-            write_json(folder / "fingerprint.json", digests, indent=2)
-    metrics = {name: float(value) for name, value in (history.rows[-1] if history.rows else {}).items()}
-    best = saver.best if saver.best.is_file() else None
-    return FitResult(folder, best, saver.last, metrics, digests, transfer, replay.latest)
+    return folder
 
 
 # Hints that do not apply: the loaders choose their own workers, and one file per epoch is logged here.
@@ -197,27 +200,6 @@ def run_length(config: FitConfig, images: int) -> RunLength:
     """Return the counts that the automatic choices look at."""
     per_step = (config.data.batch or 1) * config.run.devices * config.optimizer.accumulate
     return RunLength(images, max(1, -(-images // per_step)), config.run.epochs)
-
-
-def build_module(config: FitConfig, data: DetectionDataModule) -> DetectionLitModule:
-    """Return the module for the data's classes, ready for a trainer."""
-    module = DetectionLitModule(
-        config.model.task,
-        config.model.size,
-        data.train_catalog.num_classes,
-        data.train_catalog.class_names,
-        num_keypoints=data.train_catalog.num_keypoints,
-        optimizer=config.optimizer,
-        loss=config.loss,
-    )
-    module.image_size = config.data.image_size
-    module.validation_catalog = data.val_catalog
-    module.validation_shard = data.val_shard()
-    module.both_heads = config.run.both_heads
-    module.multi_scale, module.multi_scale_seed = config.data.multi_scale, config.run.seed
-    if config.model.freeze:
-        module.freeze_stages(config.model.freeze)
-    return module
 
 
 def chosen_batch(config: FitConfig, data: DetectionDataModule) -> int:
@@ -253,61 +235,3 @@ def initialise(module: DetectionLitModule, config: FitConfig) -> str:
             )
         return ""
     return str(load_weights(module.detector, config.model.init))
-
-
-def build_trainer(
-    config: FitConfig, callbacks: list[Callback], loggers: list[Logger] | None = None
-) -> lightning.Trainer:
-    """Return the Lightning trainer of a run; checkpoints, the table and progress are the callbacks' business."""
-    # every tensor here is written before it is read
-    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (no stub has it)
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    return lightning.Trainer(
-        accelerator="gpu" if config.run.device == "cuda" else config.run.device,
-        **placement(task_row(config.model.task)),
-        precision=config.run.precision,
-        max_epochs=config.run.epochs,
-        accumulate_grad_batches=config.optimizer.accumulate,
-        gradient_clip_val=config.optimizer.clip_norm,
-        check_val_every_n_epoch=config.run.validate_every,
-        deterministic=True if config.run.device != "mps" else "warn",
-        callbacks=callbacks,
-        logger=loggers or False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-    )
-
-
-def placement(row: TaskRow) -> dict[str, Any]:
-    """Return the trainer's arguments that say which processes it belongs to.
-
-    Where a batch's labels decide which parameters get a gradient, every process looks for those that got none.
-    Buffers are averaged after each step instead of sent around before each pass, which would need equally many passes.
-    """
-    if world_size() == 1:
-        return {"devices": 1}
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    strategy = DDPStrategy(
-        cluster_environment=TorchElasticEnvironment(),
-        find_unused_parameters=row.objects_needed,
-        broadcast_buffers=False,
-    )
-    return {"devices": here, "num_nodes": world_size() // here, "strategy": strategy}
-
-
-def learned(
-    trainer: lightning.Trainer, module: DetectionLitModule, ema: EmaCallback | None, history: History
-) -> dict[str, object]:
-    """Return everything a run has learned and measured, for fingerprinting."""
-    return {
-        "model": module.detector.state_dict(),
-        "optimizer": trainer.optimizers[0].state_dict()["state"],
-        "scheduler": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
-        "ema": ema.average.state_dict() if ema and ema.average else {},
-        "losses": history.losses,
-        "metrics": history.rows,
-    }

@@ -105,11 +105,7 @@ def require_same_data(checkpoint: Path, identity: dict[str, Any]) -> None:
         ValueError: the file is no readable checkpoint.
     """
     describe(checkpoint)
-    stored = (
-        torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
-        .get("lucid_train", {})
-        .get("data", {})
-    )
+    stored = _checkpoint(checkpoint).get("lucid_train", {}).get("data", {})
     for key, what in (("classes", "classes"), ("images", "number of images"), ("files", "files")):
         if key in stored and stored[key] != identity[key]:
             detail = "" if key == "files" else f" ({identity[key]}, before {stored[key]})"
@@ -117,6 +113,16 @@ def require_same_data(checkpoint: Path, identity: dict[str, Any]) -> None:
                 f"the data set has other {what} than the run being resumed{detail}; "
                 f"start a new run with --init {checkpoint}"
             )
+
+
+def steps_made(checkpoint: Path) -> int:
+    """Return the optimizer steps that a run had made when it saved ``checkpoint``."""
+    return int(_checkpoint(checkpoint)["global_step"])
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return content
 
 
 def stored_config(folder: Path) -> FitConfig:
