@@ -10,11 +10,10 @@ from typing import Any, Literal
 import torch
 
 from lucid_data import Catalog, EvalPipeline, Layout, available_splits, eval_loader, open_catalog
-from lucid_geometry import Letterbox
-from lucid_models import Detector, decode_each, describe, end_to_end, load, make_points, with_nms
+from lucid_models import Detector, describe, load, make_points
 from lucid_train.device import chosen_device
 from lucid_train.files import write_json
-from lucid_train.results import ResultCollector, scoring_backend
+from lucid_train.results import DecodingPath, ResultCollector, scoring_backend
 from lucid_train.splits import default_splits, missing_split
 from lucid_train.tasks import task_row
 
@@ -83,7 +82,7 @@ def evaluate(
     loader = eval_loader(
         EvalPipeline(catalog, canvas, rect=rect), batch or task_row(header.task).eval_batch, workers=workers
     )
-    names = ("e2e", "nms") if path == "both" else (path,)
+    names: tuple[DecodingPath, ...] = ("e2e", "nms") if path == "both" else (path,)
     collectors = {name: ResultCollector(catalog, engine=engine) for name in names}
     started, done = time.perf_counter(), 0
     detector = detector.to(memory_format=torch.channels_last)
@@ -94,17 +93,7 @@ def evaluate(
             points, strides = make_points(height, width, detector.strides, device=images.device)
             output = detector(images)
             for name, collector in collectors.items():
-                decoder, branch = (end_to_end, output.o2o) if name == "e2e" else (with_nms, output.o2m)
-                found = decode_each(
-                    branch,
-                    points,
-                    strides,
-                    [Letterbox(h, w, height, width) for h, w in part.sizes.tolist()],
-                    detector.names,
-                    decoder=decoder,
-                    confidence=task_row(header.task).least_score,
-                )
-                collector.add(found, part.indices.tolist())
+                collector.add_output(name, output, points, strides, part, detector.names)
             done += len(images)
             if observer:
                 observer(done, len(catalog))

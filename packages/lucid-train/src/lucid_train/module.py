@@ -1,7 +1,7 @@
 """The Lightning module: one detector, its objective, its optimizer and its validation."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import lightning
@@ -11,19 +11,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from lucid_capture import GradientNorm
 from lucid_data import Batch, Catalog
-from lucid_geometry import Letterbox
 from lucid_models import (
-    BranchOutput,
     HeadOutput,
     LossSettings,
     PaddedTargets,
-    Predictions,
     build_detector,
     build_loss,
-    decode_each,
-    end_to_end,
     make_points,
-    with_nms,
 )
 from lucid_optim import MuSGD, param_groups, warmup_linear_decay
 from lucid_train.config import LossConfig, OptimizerConfig
@@ -165,33 +159,12 @@ class DetectionLitModule(lightning.LightningModule):
         if stage == "val" or self.step_guard is None or self.step_guard.admits(result.total):
             self.log_parts(parts, len(batch.images))
         if stage == "val" and self._collector is not None and output is not None:
-            height, width = batch.images.shape[-2:]
-            self._collector.add(*self._found(output.o2o, *grid, batch, (height, width), end_to_end))
+            names = self.detector.names
+            self._collector.add_output("e2e", output, *grid, batch, names)
             if self._suppressed is not None:
-                self._suppressed.add(*self._found(output.o2m, *grid, batch, (height, width), with_nms))
+                self._suppressed.add_output("nms", output, *grid, batch, names)
         total: Tensor = result.total
         return total
-
-    def _found(
-        self,
-        output: BranchOutput,
-        points: Tensor,
-        strides: Tensor,
-        batch: Batch,
-        canvas: tuple[int, int],
-        decoder: Callable[..., Any],
-    ) -> tuple[list[Predictions], list[int]]:
-        """Return the predictions of one branch on the original images, and those images' positions."""
-        found = decode_each(
-            output,
-            points,
-            strides,
-            [Letterbox(height, width, *canvas) for height, width in batch.sizes.tolist()],
-            self.detector.names,
-            decoder=decoder,
-            confidence=self.row.least_score,
-        )
-        return list(found), batch.indices.tolist()
 
     def log_parts(self, parts: dict[str, Tensor], batch_size: int) -> None:
         """Hand the parts of one step to Lightning's loggers and callbacks."""

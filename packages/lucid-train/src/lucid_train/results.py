@@ -2,17 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from lucid_data import Catalog, CocoReport, RotatedReport, score_coco, score_rotated
-from lucid_models import Predictions
+from lucid_data import Batch, Catalog, CocoReport, RotatedReport, score_coco, score_rotated
+from lucid_geometry import Letterbox
+from lucid_models import HeadOutput, Predictions, decode_each, end_to_end, with_nms
 from lucid_train.config import ConfigError
 from lucid_train.processes import at_first, from_first
 from lucid_train.tasks import task_row
 
 Rows = list[dict[str, Any]]
+DecodingPath = Literal["e2e", "nms"]
 Scorer = Callable[[Catalog, Rows, str], CocoReport | RotatedReport]
 
 _SMALLEST: Mapping[str, Any] = {
@@ -40,7 +43,8 @@ class ResultCollector:
         ids: list[Any] = list(catalog.image_ids)
         self._place = {image_id: position for position, image_id in enumerate(ids)}
         self._ids = ids if shard is None else [ids[position] for position in shard]
-        self.scores = task_row(catalog.task).scores
+        row = task_row(catalog.task)
+        self.scores, self.least_score = row.scores, row.least_score
         self.results: Rows = []
         self.images: set[int] = set()
 
@@ -58,6 +62,33 @@ class ResultCollector:
                 rows = self.results[len(self.results) - len(found) :]
                 for row, rbox, label in zip(rows, found.rboxes.tolist(), found.labels.tolist(), strict=True):
                     row |= {"rbox": rbox, "label": label}
+
+    def add_output(
+        self,
+        path: DecodingPath,
+        output: HeadOutput,
+        points: Tensor,
+        strides: Tensor,
+        batch: Batch,
+        names: tuple[str, ...],
+    ) -> None:
+        """Take in a batch as one of the network's two branches sees it, decoded onto the original images.
+
+        Args:
+            path: ``e2e``, the one-to-one branch as it is, or ``nms``, the one-to-many branch suppressed.
+            output: what the network says at every anchor point, of B images.
+            points: (A, 2) float32 anchor points of the batch's canvas, as ``make_points`` gives them.
+            strides: (A,) float32.
+            batch: the images' canvas, original sizes and positions.
+            names: class names of the detector.
+        """
+        branch, decoder = (output.o2o, end_to_end) if path == "e2e" else (output.o2m, with_nms)
+        height, width = batch.images.shape[-2:]
+        frames = [Letterbox(h, w, height, width) for h, w in batch.sizes.tolist()]
+        found = decode_each(
+            branch, points, strides, frames, names, decoder=decoder, confidence=self.least_score
+        )
+        self.add(found, batch.indices.tolist())
 
     def score(self) -> dict[str, Any]:
         """Return the report over the results of all processes, in each of them; -1 where a number is undefined.
