@@ -68,7 +68,7 @@ def test_a_comparison_of_nothing_is_status_1(lucid, last, scenes):
         (("--format", "caffe"), 2, "--format caffe: choose onnx, torchscript, exported-program, safetensors"),
         (("--image-size", "100"), 2, "--image-size 100: give a positive multiple of 32"),
         (("--batch", "0"), 2, "--batch 0: give 1 or more"),
-        (("--check", "nowhere"), 1, "--check nowhere: no such image or folder"),
+        (("--check", "nowhere"), 2, "--check nowhere: no such image or folder"),
     ],
 )
 def test_wrong_options_are_one_line_and_nothing_is_written(lucid, last, words, status, message):

@@ -31,8 +31,59 @@ def fails(lucid):
 
 
 def test_a_missing_data_folder(fails):
-    fails("fit", "--data", "nowhere", status=1, words_in_line=["nowhere"])
+    fails("fit", "--data", "nowhere", status=2, words_in_line=["--data nowhere"])
     assert fails.lucid.files() == []
+
+
+MISPLACED = [
+    ("fit", "--data", "{}"),
+    ("fit", "--data", "{data}", "--init", "{}"),
+    ("eval", "{}", "--data", "{data}"),
+    ("eval", "{file}", "--data", "{}"),
+    ("score", "{}", "{file}"),
+    ("score", "{data}", "{}"),
+    ("score", "{}", "{data}", "--kind", "dota"),
+    ("score", "{data}", "{}", "--kind", "dota"),
+    ("export", "{}"),
+    ("data", "check", "{}"),
+    ("data", "stats", "{}"),
+    ("data", "view", "{}", "--output", "x.png"),
+    ("data", "convert", "{}", "made", "--to", "yolo"),
+    ("data", "tile", "{}", "made"),
+    ("data", "download", "{}", "made"),
+    ("bench", "loader", "{}"),
+    ("bench", "fit", "--baseline", "{}", "--candidate", "{file}"),
+    ("bench", "publish", "{}"),
+]
+
+
+@pytest.mark.parametrize("words", MISPLACED, ids=" ".join)
+def test_a_path_that_is_not_there_is_a_wrong_command_line(fails, scenes, words):
+    (fails.lucid.folder / "file").write_text("")
+    given = [word.format("nowhere", data=scenes, file="file") for word in words]
+    fails(*given, status=2, words_in_line=["nowhere"])
+    assert fails.lucid.files() == ["file"]
+
+
+CHECKPOINTS = [
+    words
+    for words in MISPLACED
+    if words[0] == "export" or "--init" in words or words[1:3] == ("{}", "--data")
+]
+
+
+@pytest.mark.parametrize("words", CHECKPOINTS, ids=" ".join)
+def test_a_folder_is_no_checkpoint(fails, scenes, words):
+    given = [word.format(scenes, data=scenes) for word in words]
+    fails(*given, status=2, words_in_line=["that is a folder; give a checkpoint"])
+
+
+@pytest.mark.parametrize("words", [("fit", "--data", "{}"), ("data", "stats", "{}")], ids=" ".join)
+def test_a_file_that_is_no_data_set_is_told_what_one_is(fails, words):
+    (fails.lucid.folder / "README.md").write_text("# read: me")
+    given = [word.format("README.md") for word in words]
+    said = fails(*given, status=2, words_in_line=["README.md"])
+    assert "give a folder of images and labels, a COCO JSON or a dataset YAML" in said
 
 
 def test_no_data_at_all(fails):
@@ -41,7 +92,7 @@ def test_no_data_at_all(fails):
 
 def test_an_empty_data_folder(fails):
     (fails.lucid.folder / "empty").mkdir()
-    fails("fit", "--data", "empty", status=1, words_in_line=["empty"])
+    fails("fit", "--data", "empty", status=2, words_in_line=["--data empty", "is empty"])
     assert fails.lucid.files() == []
 
 

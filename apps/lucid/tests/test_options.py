@@ -239,7 +239,7 @@ def test_eval_takes_one_gpu_of_several(lucid, scenes, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     status, _, err = lucid("eval", "missing.ckpt", "--data", scenes, "--device", "cuda:1")
-    assert status == 1
+    assert status == 2
     assert err == "error: no checkpoint at missing.ckpt\n"
     status, _, err = lucid("eval", "missing.ckpt", "--data", scenes, "--device", "cuda:2")
     assert status == 2

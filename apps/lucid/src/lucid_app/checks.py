@@ -44,6 +44,30 @@ def check_at_least(option: str, value: int | None, least: int) -> None:
         raise ConfigError(f"{option} {value}: give {least} or more")
 
 
+def check_checkpoint(path: Path) -> None:
+    """Raise ConfigError where there is no file that could be a checkpoint."""
+    check_file(path, f"no checkpoint at {path}", "give a checkpoint, such as checkpoints/best.ckpt of a run")
+
+
+def check_data(path: Path, name: str = "") -> None:
+    """Raise ConfigError where there is nothing that could be a data set; ``name`` is the option that gave the path."""
+    said = f"{name} {path}".strip()
+    if path.is_file() and path.suffix.lower() not in (".json", ".yaml", ".yml"):
+        raise ConfigError(f"{said}: give a folder of images and labels, a COCO JSON or a dataset YAML")
+    if not path.exists():
+        raise ConfigError(f"{said}: no such folder; give the folder of images and labels")
+    if path.is_dir() and not any(path.iterdir()):
+        raise ConfigError(f"{said}: the folder is empty; give the folder of images and labels")
+
+
+def check_file(path: Path, absent: str, remedy: str) -> None:
+    """Raise ConfigError, ``absent``, where there is nothing, and with the remedy where there is a folder."""
+    if not path.exists():
+        raise ConfigError(absent)
+    if path.is_dir():
+        raise ConfigError(f"{path}: that is a folder; {remedy}")
+
+
 def check_file_target(option: str, path: Path | None) -> None:
     """Raise ConfigError where a file that an option names cannot be written for what is in its place already."""
     if path is None:

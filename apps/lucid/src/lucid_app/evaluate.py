@@ -6,7 +6,14 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lucid_app.checks import check_at_least, check_canvas, check_file_target, choose_device
+from lucid_app.checks import (
+    check_at_least,
+    check_canvas,
+    check_checkpoint,
+    check_data,
+    check_file_target,
+    choose_device,
+)
 from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.options import LayoutOption, as_layout, choice
 from lucid_app.scoring import EngineOption, SplitOption
@@ -60,6 +67,8 @@ def evaluate(
         second = f"{save_predictions.stem}-nms{save_predictions.suffix}"
         check_file_target("--save-predictions", save_predictions.with_name(second))
     device = choose_device(device)
+    check_checkpoint(checkpoint)
+    check_data(data, "--data")
     with counting("scoring", quiet=quiet or as_json) as observe:
         report = score(
             checkpoint,

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_at_least, check_canvas, check_file_target
+from lucid_app.checks import check_at_least, check_canvas, check_checkpoint, check_file_target
 from lucid_app.console import Quiet, err, out, print_json, waiting
 from lucid_app.options import choice
 from lucid_models import EXPORT_FORMATS, parity
 from lucid_models import export as write
+from lucid_train import ConfigError
 
 
 def export(
@@ -47,9 +48,10 @@ def export(
     check_at_least("--max-detections", max_detections, 1)
     target = output or checkpoint.with_suffix(EXPORT_FORMATS[format_name].suffix)
     check_file_target("--output", target)
+    check_checkpoint(checkpoint)
     for source in check or ():
         if not source.exists():
-            raise FileNotFoundError(f"--check {source}: no such image or folder")
+            raise ConfigError(f"--check {source}: no such image or folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     with waiting("exporting", quiet=quiet or as_json):
         file = write(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from lucid_app import sheets
+from lucid_app.checks import check_checkpoint, check_data
 from lucid_app.console import err, fit_progress, named_scores, out, print_json
 from lucid_app.options import either
 from lucid_app.settings import given, in_options, setting
@@ -210,10 +211,9 @@ def run_fit(config: FitConfig, *, resume: str | None = None, quiet: bool = False
     """Train with progress on stderr and draw the run's plots; a picture that fails is one line of warning."""
     if config.data.path is None:
         raise ConfigError("no data: say where the images and labels are with --data DIR")
-    if not config.data.path.exists():
-        raise FileNotFoundError(
-            f"{config.data.path}: no such folder; give --data the folder of images and labels"
-        )
+    check_data(config.data.path, "data.path =")
+    if config.model.init is not None:
+        check_checkpoint(config.model.init)
     with fit_progress(quiet) as observe:
         result = train(config, resume=resume, observer=observe)
     if result.transfer and not quiet:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lucid_app.checks import check_at_least, check_file_target
+from lucid_app.checks import check_at_least, check_data, check_file, check_file_target
 from lucid_app.console import Quiet, err, out, print_json, waiting
 from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
 from lucid_app.scoring import EngineOption, SplitOption
@@ -91,6 +91,7 @@ def score(
     check_file_target("--output", output)
     check_file_target("--plot", plot)
     caps = _caps(kind, max_detections)
+    _check_given(ground_truth, results, kind)
     started = time.perf_counter()
     chosen = None if kind == "dota" else _split(ground_truth, kind, split, layout)
     document: dict[str, Any] = {
@@ -138,6 +139,17 @@ def score(
     _print(report, rows, document.get("errors"))
     if output is not None:
         out.print(f"report {output}", soft_wrap=True)
+
+
+def _check_given(ground_truth: Path, results: Path, kind: str) -> None:
+    """Raise ConfigError where what is scored is not there, or a file where a folder is asked for."""
+    if kind != "dota":
+        check_data(ground_truth)
+        check_file(results, f"result file {results} does not exist", "give a COCO result list")
+        return
+    for path, what in ((ground_truth, "label files"), (results, "Task1_<class>.txt files")):
+        if not path.is_dir():
+            raise ConfigError(f"{path}: no such folder; --kind dota takes a folder of {what}")
 
 
 def _split(ground_truth: Path, kind: str, split: str | None, layout: str | None) -> str | None:

@@ -8,7 +8,9 @@ from lucid_app.options import choice
 
 ENGINES = ("pycocotools", "faster")
 
-EngineOption = Annotated[str, choice("What counts", ENGINES, more="Their numbers are the same.")]
+EngineOption = Annotated[
+    str, choice("What counts", ENGINES, more="The numbers are the same, of faster they come sooner.")
+]
 
 SplitOption = Annotated[
     str | None,

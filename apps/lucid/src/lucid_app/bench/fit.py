@@ -8,7 +8,7 @@ import typer
 from lucid_app.bench.pairs import LIBRARIES, Pair, Plan, arm_order, measure_pairs
 from lucid_app.bench.record import Record, check_result, command_line, finish, machine, save, today
 from lucid_app.bench.verdict import bytes_table, compared_bytes, reduction, runs_table, summary, verdict
-from lucid_app.checks import check_at_least, check_file_target, check_folder_target
+from lucid_app.checks import check_at_least, check_data, check_file_target, check_folder_target
 from lucid_app.console import err
 from lucid_app.fit import split_setting
 from lucid_train import ConfigError, FitConfig, load_config
@@ -123,8 +123,7 @@ def read_config(file: Path, data: Path | None, settings: list[str] | None) -> Fi
     config = load_config(file, overrides, settings=dict(split_setting(one) for one in settings or ()))
     if config.data.path is None:
         raise ConfigError(f"{file}: data.path is not set; set it there, or for both with --data DIR")
-    if not config.data.path.exists():
-        raise ConfigError(f"{config.data.path}: no such folder; give the folder of images and labels")
+    check_data(config.data.path)
     return config
 
 

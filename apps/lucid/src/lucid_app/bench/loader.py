@@ -15,7 +15,7 @@ from lucid_app.bench.limits import copy_rate, memory_limit
 from lucid_app.bench.options import DeviceOption, JsonOption, OutputOption, QuickOption, prepare
 from lucid_app.bench.record import Record, Row, Table, command_line, finish, machine, today
 from lucid_app.bench.turns import medians, once
-from lucid_app.checks import check_at_least, check_canvas
+from lucid_app.checks import check_at_least, check_canvas, check_data
 from lucid_app.options import LabelsOption, LayoutOption, as_layout
 from lucid_data import (
     Catalog,
@@ -75,6 +75,8 @@ def loader(
     check_at_least("--samples", samples, 1)
     check_canvas(image_size)
     device = prepare(device, 1, output)
+    if data is not None:
+        check_data(data)
     if quick:
         samples, image_size = 2, 64
     with ExitStack() as stack:

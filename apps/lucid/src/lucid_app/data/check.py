@@ -9,6 +9,7 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
+from lucid_app.checks import check_data
 from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
 from lucid_data import Finding, Task
@@ -34,6 +35,7 @@ def check(
 
         lucid data check ~/photos --task segment --json
     """
+    check_data(path)
     with counting("checking", quiet=quiet or as_json) as observe:
         findings = find_problems(
             path,

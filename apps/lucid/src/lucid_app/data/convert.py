@@ -5,6 +5,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from lucid_app.checks import check_data
 from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.options import DotaVersionOption, LabelsOption, LayoutOption, as_layout, choice
 from lucid_data import Format, Pictures
@@ -32,6 +33,7 @@ def convert(
 
         lucid data convert dota tiles-yolo --to yolo --task obb --split train
     """
+    check_data(source)
     with counting("converting", quiet=quiet or as_json) as observe:
         done = write_as(
             source,

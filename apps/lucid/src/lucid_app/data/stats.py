@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_file_target
+from lucid_app.checks import check_data, check_file_target
 from lucid_app.console import out, print_json
 from lucid_app.options import LabelsOption, LayoutOption, as_layout
 from lucid_data import Stats, available_splits, open_catalog
@@ -33,6 +33,7 @@ def stats(
         lucid data stats ~/photos --split train --plot photos.png
     """
     check_file_target("--plot", plot)
+    check_data(path)
     known = as_layout(layout)
     splits = split or list(available_splits(path, task, layout=known)) or ["train"]
     counted = {name: count(open_catalog(path, name, task, layout=known)) for name in splits}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_at_least
+from lucid_app.checks import check_at_least, check_data
 from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
 from lucid_data import TileOptions
@@ -51,6 +51,7 @@ def tile(
         lucid data tile DOTA DOTA-tiles --scale 1 --scale 0.5 --overlap 512 --workers 8
     """
     check_at_least("--workers", workers, 0)
+    check_data(source)
     options = TileOptions(
         patch=patch,
         overlap=overlap,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_at_least, check_canvas, check_file_target
+from lucid_app.checks import check_at_least, check_canvas, check_data, check_file_target
 from lucid_app.console import Quiet, counting, out
 from lucid_app.options import LabelsOption, LayoutOption, as_layout, choice
 from lucid_data import NO_AUGMENTATION, TrainPipeline, open_catalog, policy_for
@@ -38,6 +38,7 @@ def view(
     check_at_least("--epoch", epoch, 0)
     check_canvas(image_size)
     check_file_target("--output", output)
+    check_data(path)
     policy = policy_for(size, task) if augment else NO_AUGMENTATION
     pipeline = TrainPipeline(
         open_catalog(path, split, task, layout=as_layout(layout)), image_size, policy, seed
