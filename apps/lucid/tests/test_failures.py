@@ -66,9 +66,9 @@ def test_a_path_that_is_not_there_is_a_wrong_command_line(fails, scenes, words):
 
 
 CHECKPOINTS = [
-    words
-    for words in MISPLACED
-    if words[0] == "export" or "--init" in words or words[1:3] == ("{}", "--data")
+    ("fit", "--data", "{data}", "--init", "{}"),
+    ("eval", "{}", "--data", "{data}"),
+    ("export", "{}"),
 ]
 
 
@@ -208,3 +208,43 @@ def test_a_command_that_needs_another_shows_its_help_and_no_empty_error(lucid, w
     assert status == 2
     assert "Usage: lucid" in out
     assert "error:" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["fit", "--data", "nowhere", "--json"], 2),
+        (["fit", "--epoch", "3", "--json"], 2),
+        (["info", "--size", "q", "--json"], 2),
+        (["eval", "note.ckpt", "--data", "{data}", "--json"], 1),
+        (["data", "check", "nowhere", "--json"], 2),
+        (["bench", "eval", "--rounds", "0", "--json"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_with_json_a_failure_is_the_one_document_on_stdout(lucid, scenes, words, status):
+    (lucid.folder / "note.ckpt").write_text("hello")
+    got, out, err = lucid(*[word.format(data=scenes) for word in words])
+    assert got == status
+    assert len(out.splitlines()) == 1
+    document = json.loads(out)
+    assert document["status"] == status
+    assert err == f"error: {document['error']}\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a defect")], ids=["stopped", "defect"])
+def test_with_json_whatever_ends_a_command_is_a_document(lucid, monkeypatch, capsys, error):
+    def ended(*_):
+        raise error
+
+    monkeypatch.setattr("lucid_app.info.count", ended)
+    if isinstance(error, KeyboardInterrupt):
+        assert lucid("info", "--json")[:2] == (130, '{"error": "interrupted", "status": 130}\n')
+        return
+    with pytest.raises(RuntimeError):
+        lucid("info", "--json")
+    assert json.loads(capsys.readouterr().out) == {"error": "a defect", "status": 1}
+
+
+def test_without_json_a_failure_leaves_stdout_empty(lucid):
+    assert lucid("info", "--size", "q")[:2] == (2, "")

@@ -1,6 +1,7 @@
 """Puts the commands together and turns every expected failure into one line and an exit status.
 
-Exit status: 0 done; 1 the work failed; 2 the command line or the configuration is wrong; 130 interrupted.
+Exit status: 0 done; 1 the work failed; 2 the command line or the configuration is wrong, a path that is not there
+included; 130 interrupted.
 """
 
 import logging
@@ -15,7 +16,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lucid_app.console import err
+from lucid_app.console import err, print_json
 from lucid_app.lazy import Later, LazyGroup
 
 
@@ -98,25 +99,33 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def run(words: Sequence[str], *, debug: bool = False) -> int:
-    """Return the exit status of a command line; the failure's one line has been printed."""
+    """Return the exit status of a command line; the failure's one line, and with --json its document, are printed."""
+
+    def document(said: str, status: int) -> None:
+        if "--json" in words:
+            print_json({"error": said, "status": status})
+
+    def interrupted() -> int:
+        document("interrupted", 130)
+        err.print("interrupted", style="yellow")
+        return 130
+
     command = typer.main.get_command(app)
     try:
         code = command.main(args=list(words), prog_name="lucid", standalone_mode=False)
         if code == 130:  # typer's answer to Ctrl-C, without a word
-            err.print("interrupted", style="yellow")
+            return interrupted()
         return code if isinstance(code, int) else 0
     except Exception as error:
-        if debug and not hasattr(error, "exit_code"):
+        status, said = status_of(error), one_line(error)
+        document(said, status or 1)
+        if status is None or (debug and not hasattr(error, "exit_code")):
             raise
-        status = status_of(error)
-        if status is None:
-            raise
-        if said := one_line(error):  # a command that needs another one has shown its help
+        if said:  # a command that needs another one has shown its help
             err.print(f"error: {said}", style="red", soft_wrap=True)
         return status
     except KeyboardInterrupt:
-        err.print("interrupted", style="yellow")
-        return 130
+        return interrupted()
 
 
 def status_of(error: BaseException) -> int | None:
