@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
-from lucid_app import app
+from lucid_app import app, fit
 from lucid_app.main import run
+from lucid_train import FitResult, Progress, load_config
 
 
 def commands(command=None, path="lucid"):
@@ -117,3 +119,44 @@ def test_a_report_can_be_read_by_a_program(lucid, trained):
     text = (lucid.folder / "run.html").read_text()
     assert ">Replay</h2>" in text
     assert "2 shape" in text
+
+
+def test_eval_says_a_dash_where_there_is_nothing_to_score_and_the_gap_in_words(lucid, scenes, trained):
+    last = trained / "checkpoints" / "last.ckpt"
+    words = ["eval", last, "--data", scenes, "--workers", 0, "--output", "report.json"]
+    status, out, _ = lucid(*words)
+    assert status == 0
+    report = json.loads((lucid.folder / "report.json").read_text())["report"]
+    assert report["e2e"]["map_large"] == -1  # pictures of 64 px have no large object
+    assert re.search(r"S/M/L [\d.]+ [\d.–]+ –$", out, re.MULTILINE), out
+    gap = 100 * (report["e2e"]["map"] - report["nms"]["map"])
+    assert f"e2e is {abs(gap):.2f} AP points {'above' if gap > 0 else 'below'} nms" in out
+    assert "-1" not in out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "steps", "warned"), [("detect", 1, 1), ("detect", 2, 0), ("overfit", 1, 0)]
+)
+def test_a_training_set_of_one_batch_is_warned_of_once(capsys, recipe, steps, warned):
+    seen = []
+    tell = fit.warned_of_few(load_config(recipe), seen.append)
+    told = [Progress(phase, epoch, 2, 1, steps) for epoch in range(2) for phase in ("train", "val", "epoch")]
+    for progress in told:
+        tell(progress)
+    assert seen == told
+    assert capsys.readouterr().err.count("warning: one batch holds every training image") == warned
+
+
+def test_a_fit_ends_with_the_best_and_the_last_checkpoint(capsys, tmp_path):
+    run = FitResult(tmp_path, Path("best.ckpt"), Path("last.ckpt"), {})
+    fit.report(run, as_json=False)
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "best checkpoint best.ckpt",
+        "last checkpoint last.ckpt",
+    ]
+
+
+def test_sizes_say_at_which_canvas_the_gflops_are(lucid):
+    status, out, _ = lucid("info", "--size", "n", "--task", "obb")
+    assert status == 0
+    assert re.search(r"obb .* 1024 px", out)

@@ -92,6 +92,16 @@ _SCORES = {
 }
 
 
+def figure(score: float) -> str:
+    """Return a score with four decimals, or a dash for the -1 that stands where there is nothing to score.
+
+    Example:
+        >>> figure(0.5), figure(-1.0)
+        ('0.5000', '–')
+    """
+    return "–" if score == -1 else f"{score:.4f}"
+
+
 def named_scores(metrics: Mapping[str, float]) -> str:
     """Return the scores among a run's metrics on one line, empty when there are none.
 
@@ -99,7 +109,9 @@ def named_scores(metrics: Mapping[str, float]) -> str:
         >>> named_scores({"val/mAP": 0.5, "val/mAP50": 0.75, "train/loss": 1.0})
         'AP 0.5000  AP50 0.7500'
     """
-    return "  ".join(f"{name} {metrics[column]:.4f}" for column, name in _SCORES.items() if column in metrics)
+    return "  ".join(
+        f"{name} {figure(metrics[column])}" for column, name in _SCORES.items() if column in metrics
+    )
 
 
 def epoch_line(head: str, loss: float, speed: float, metrics: dict[str, float]) -> str:

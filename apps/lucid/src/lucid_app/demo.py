@@ -46,4 +46,5 @@ def demo(
         return
     out.print(f"held-out scenes: box AP50-95 {numbers['map']:.4f}  AP50 {numbers['map_50']:.4f}")
     out.print(f"curves and predictions: {result.run / 'plots'}", soft_wrap=True)
-    out.print(f"next: lucid predict {result.last_checkpoint} {scenes}/val --draw", soft_wrap=True)
+    best = result.best_checkpoint or result.last_checkpoint
+    out.print(f"next: lucid predict {best} {scenes}/val --draw", soft_wrap=True)

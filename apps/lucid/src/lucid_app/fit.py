@@ -17,6 +17,8 @@ from lucid_train import (
     ConfigError,
     FitConfig,
     FitResult,
+    Observer,
+    Progress,
     find_run,
     is_main_process,
     load_config,
@@ -215,12 +217,33 @@ def run_fit(config: FitConfig, *, resume: str | None = None, quiet: bool = False
     if config.model.init is not None:
         check_checkpoint(config.model.init)
     with fit_progress(quiet) as observe:
-        result = train(config, resume=resume, observer=observe)
+        result = train(config, resume=resume, observer=warned_of_few(config, observe))
     if result.transfer and not quiet:
         err.print(result.transfer)
     for failure in sheets.draw_run(result.run) if is_main_process() else ():
         err.print(f"warning: {failure}", style="yellow", soft_wrap=True)
     return result
+
+
+def warned_of_few(config: FitConfig, observe: Observer) -> Observer:
+    """Return an observer that also warns, once, of a training set that is a single batch."""
+    data = config.data
+    by_heart = data.train_split is not None and data.train_split == data.val_split
+    warned = by_heart or not is_main_process()
+
+    def tell(progress: Progress) -> None:
+        nonlocal warned
+        if not warned and progress.phase == "train" and progress.steps < 2:
+            err.print(
+                "warning: one batch holds every training image, so learning may be unstable; give more images or a "
+                "smaller --batch, or use --recipe overfit to see that a few can be learned by heart",
+                style="yellow",
+                soft_wrap=True,
+            )
+        warned = warned or progress.phase == "train"
+        observe(progress)
+
+    return tell
 
 
 def report(result: FitResult, as_json: bool) -> None:
@@ -236,6 +259,8 @@ def report(result: FitResult, as_json: bool) -> None:
         out.print(f"fingerprint {result.fingerprint['all']}")
     for line in replay_lines(result.replay):
         out.print(line, soft_wrap=True)
+    if result.best_checkpoint is not None:
+        out.print(f"best checkpoint {result.best_checkpoint}", soft_wrap=True)
     out.print(f"last checkpoint {result.last_checkpoint}", soft_wrap=True)
     out.print(f"curves and pictures {result.run / 'plots'}", soft_wrap=True)
 

@@ -28,7 +28,7 @@ def info(
     """Show parameters and GFLOPs of every network, this machine's environment, and the switches it can use.
 
     Parameters are those of the deployed network (one branch, normalisation folded) and of the training checkpoint;
-    GFLOPs are counted at the task's own canvas.
+    GFLOPs are of one picture at the task's own canvas.
 
     Examples:
         lucid info
@@ -56,7 +56,7 @@ def info(
     if as_json:
         print_json(rows)
         return
-    table = Table("task", "size", "deployed", "training", "GFLOPs")
+    table = Table("task", "size", "deployed", "training", "GFLOPs", "at")
     for row in rows:
         table.add_row(
             str(row["task"]),
@@ -64,6 +64,7 @@ def info(
             f"{row['params_deployed']:,}",
             f"{row['params_training']:,}",
             f"{row['gflops']:.4f}",
+            f"{TASKS[str(row['task'])].image_size} px",
         )
     out.print(table)
     cuda = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lucid_app.checks import check_at_least, check_data, check_file, check_file_target
-from lucid_app.console import Quiet, err, out, print_json, waiting
+from lucid_app.console import Quiet, err, figure, out, print_json, waiting
 from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
 from lucid_app.scoring import EngineOption, SplitOption
 from lucid_data import (
@@ -184,7 +184,7 @@ def _draw(report: CocoReport, pairs: CocoPairs | None, plot: Path) -> None:
 
 def _coco_rows(report: CocoReport) -> dict[str, str]:
     return {
-        name: f"AP {row.map:.4f}  AP50 {row.map_50:.4f}  F1 {row.best_f1:.4f} at {row.best_confidence:.3f}"
+        name: f"AP {figure(row.map)}  AP50 {figure(row.map_50)}  F1 {row.best_f1:.4f} at {row.best_confidence:.3f}"
         for name, row in report.per_class.items()
     }
 
@@ -200,7 +200,7 @@ def _print(report: CocoReport | DotaReport, rows: dict[str, str], errors: Any) -
     found = report.detections if isinstance(report, DotaReport) else report.predictions
     out.print(f"{report.images} images, {report.ground_truths} objects, {found} predictions")
     for name, value in report.numbers.items():
-        out.print(f"{name:16s} {value:.4f}")
+        out.print(f"{name:16s} {figure(value)}")
     for name, figures in rows.items():
         out.print(f"  {name:20s} {figures}", soft_wrap=True)
     if errors is not None:
