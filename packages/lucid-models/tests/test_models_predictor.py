@@ -141,6 +141,16 @@ def test_wrong_settings_are_refused(detector: Detector, arguments: dict[str, obj
         Predictor(detector, **arguments)  # type: ignore[arg-type]
 
 
+def test_the_highest_score_is_known_whatever_was_dropped() -> None:
+    rows = torch.zeros(3, 4, 6)
+    rows[0, :, 4] = torch.tensor([0.5, 0.25, 0.0, 0.0])
+    rows[1, 0, 4] = 0.0625
+    rows[1, 1, 4] = float("nan")
+    found = to_predictions(rows, [Letterbox(64, 64, 64, 64)] * 3, ("a",), confidence=0.25)
+    assert [len(one) for one in found] == [1, 0, 0]
+    assert [one.highest_score for one in found] == [0.5, 0.0625, 0.0]
+
+
 def two() -> Predictions:
     boxes = torch.tensor([[1.0, 2, 5, 9], [0, 0, 3, 3]])
     return Predictions(boxes, torch.tensor([0.75, 0.5]), torch.tensor([1, 0]), ("a", "b"), (10, 12))

@@ -19,7 +19,8 @@ class Predictions:
     int64 indices into ``names``, ``image_size`` (height, width). What the task does not predict is None:
     ``masks`` (N, H, W) bool; ``keypoints`` (N, K, 3) float32 x, y in pixels, possibly outside the image, and
     the probability that the point is visible; ``rboxes`` (N, 5) float32 cx, cy, w, h, theta, canonical, whose
-    envelopes, clipped to the image, the boxes then are.
+    envelopes, clipped to the image, the boxes then are. ``highest_score`` is the best one before any detection was
+    dropped for its score, 0 where there was none; None where nobody has said.
     """
 
     boxes: Tensor
@@ -30,6 +31,7 @@ class Predictions:
     masks: Tensor | None = None
     keypoints: Tensor | None = None
     rboxes: Tensor | None = None
+    highest_score: float | None = None
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -131,8 +131,10 @@ def place_on_image(
     ``keypoints`` (k, K, 3) lie on the canvas too; ``masks`` makes the masks (n, H, W) on the image of the n
     rows at the indices it is given, all on the CPU.
     """
-    kept = _usable(rows, confidence)
-    found = _on_image(rows[kept], letterbox, names)
+    usable = _usable(rows)
+    kept = usable[rows[usable, -2].double() > confidence]
+    highest = float(rows[usable, -2].max()) if len(usable) else 0.0
+    found = replace(_on_image(rows[kept], letterbox, names), highest_score=highest)
     if keypoints is not None:
         canvas = keypoints[kept]
         back = letterbox.inverse_points(canvas[:, :, :2])
@@ -140,10 +142,9 @@ def place_on_image(
     return found if masks is None else replace(found, masks=masks(kept))
 
 
-def _usable(rows: Tensor, confidence: float) -> Tensor:
-    """Return the indices of rows that are no padding, finite, and score above ``confidence``."""
-    score = rows[:, -2]
-    return ((score > 0) & (score.double() > confidence) & rows.isfinite().all(-1)).nonzero()[:, 0]
+def _usable(rows: Tensor) -> Tensor:
+    """Return the indices of rows that are no padding and finite."""
+    return ((rows[:, -2] > 0) & rows.isfinite().all(-1)).nonzero()[:, 0]
 
 
 def _on_image(rows: Tensor, letterbox: Letterbox, names: tuple[str, ...]) -> Predictions:
