@@ -1,6 +1,7 @@
 """Curves, overlays and sheets for lucid detectors. No matplotlib back-end is chosen; figures come back open."""
 
 from lucid_viz.curves import plot_curves, read_metrics
+from lucid_viz.enlarging import enlarge
 from lucid_viz.files import save_figure, save_image
 from lucid_viz.overlay import (
     batch_sheet,
@@ -17,6 +18,7 @@ from lucid_viz.scores import plot_confusion, plot_precision_recall, plot_stats
 from lucid_viz.skeletons import COCO_PERSON, skeleton_of
 from lucid_viz.style import PALETTE, RenderOptions, class_color
 from lucid_viz.truth import draw_ground_truth
+from lucid_viz.words import nothing_above
 
 __all__ = [
     "COCO_PERSON",
@@ -31,6 +33,8 @@ __all__ = [
     "comparison_sheet",
     "draw_ground_truth",
     "draw_predictions",
+    "enlarge",
+    "nothing_above",
     "plot_confusion",
     "plot_curves",
     "plot_precision_recall",

@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.patheffects import withStroke
 
+from lucid_geometry import rboxes_to_polygons
 from lucid_models import Predictions
-from lucid_viz.style import CASING, casing, class_color, rgb, text_color
+from lucid_viz.placing import Floats, outlines
+from lucid_viz.style import CASING, casing, class_color, rgb
 
 TINT = 0.45
 """How much of a mask's colour covers the image."""
@@ -40,6 +42,13 @@ def check_predictions(predictions: Predictions, image_size: tuple[int, int] | No
             raise ValueError(
                 f"predictions.{name} of shape {tuple(value.shape)}: {count} scores and the image want {shape}"
             )
+
+
+def object_corners(predictions: Predictions) -> Floats:
+    """Return the corners (N, 4, 2) of oriented boxes where there are any, else of the upright ones."""
+    if predictions.rboxes is None:
+        return outlines(predictions.boxes.tolist())
+    return np.array(rboxes_to_polygons(predictions.rboxes).tolist(), np.float64).reshape(-1, 4, 2)
 
 
 def visible_masks(
@@ -112,21 +121,6 @@ def cased(artist: _Drawn, color: str, width: float) -> _Drawn:
     """Put a thin edge of the contrary lightness around a line, so that it shows on light and dark images; return it."""
     artist.set_path_effects([withStroke(linewidth=width + 1.0, foreground=casing(color), alpha=CASING)])
     return artist
-
-
-def box_text(ax: Axes, corner: list[float], text: str, color: str, size: float) -> None:
-    """Write on a plate of the class's colour above the left upper corner (x, y) of an object."""
-    ax.text(
-        corner[0],
-        max(0.0, corner[1]),
-        text,
-        fontsize=size,
-        color=text_color(color),
-        verticalalignment="bottom" if corner[1] > 12 else "top",
-        bbox={"facecolor": color, "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
-        clip_on=True,
-        parse_math=False,  # a class name is text, dollar signs and all
-    )
 
 
 def highest(corners: Points) -> list[float]:

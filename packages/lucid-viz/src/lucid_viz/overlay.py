@@ -9,12 +9,20 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lucid_data import Targets, read_image
-from lucid_geometry import rboxes_to_polygons
 from lucid_models import Detector, Predictions, Predictor
-from lucid_viz.marks import bones, box_text, check_predictions, closed_line, highest, mask_tint, rectangle
+from lucid_viz.captions import write_captions
+from lucid_viz.marks import (
+    bones,
+    check_predictions,
+    closed_line,
+    mask_tint,
+    object_corners,
+    rectangle,
+)
 from lucid_viz.skeletons import edges_to_draw
-from lucid_viz.style import RenderOptions, caption, class_color
+from lucid_viz.style import RenderOptions, class_color
 from lucid_viz.truth import draw_ground_truth
+from lucid_viz.words import captions_of, note
 
 
 def show_image(ax: Axes, image: Tensor) -> None:
@@ -35,7 +43,8 @@ def show_image(ax: Axes, image: Tensor) -> None:
 def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions | None = None) -> None:
     """Draw predictions above the confidence: solid outlines, class and score, masks, points and oriented boxes.
 
-    Points are full where the model thinks them visible, hollow elsewhere; a line joins two that are visible.
+    Points are full where the model thinks them visible, hollow elsewhere; a line joins two that are visible. Captions
+    stand inside the axes, over all outlines, and apart from each other where there is room.
 
     Args:
         ax: axes that show the original image.
@@ -51,26 +60,22 @@ def draw_predictions(ax: Axes, predictions: Predictions, options: RenderOptions 
     if tint is not None:
         height, width = predictions.image_size
         ax.imshow(tint, extent=(0, width, height, 0), interpolation="nearest")
-    rows = zip(
-        predictions.boxes.tolist(), predictions.scores.tolist(), predictions.labels.tolist(), strict=True
-    )
-    among = int((predictions.scores > options.confidence).sum())
-    for number, (box, score, label) in enumerate(rows):
-        if score <= options.confidence:
-            continue
-        color, corner = class_color(label), box[:2]
+    labels = predictions.labels.tolist()
+    corners = object_corners(predictions)
+    shown = (predictions.scores > options.confidence).nonzero()[:, 0].tolist()
+    for number in reversed(shown):  # the surest on top
+        color = class_color(labels[number])
         if predictions.rboxes is None:
-            rectangle(ax, box, color, options.box_width, "-")
+            rectangle(ax, predictions.boxes[number].tolist(), color, options.box_width, "-")
         else:
-            corners = rboxes_to_polygons(predictions.rboxes[number]).tolist()
-            closed_line(ax, corners, color, options.box_width, "-")
-            corner = highest(corners)
+            closed_line(ax, corners[number].tolist(), color, options.box_width, "-")
         if predictions.keypoints is not None:
             edges = edges_to_draw(options.skeleton, predictions.names, predictions.keypoints.shape[1])
             _points(ax, predictions.keypoints[number].tolist(), edges, color, options)
-        if options.show_labels:
-            text = caption(predictions.names, label, score, among)
-            box_text(ax, corner, text, color, options.font_size)
+    if options.show_labels:
+        texts = captions_of(predictions, shown)
+        colors = [class_color(labels[number]) for number in shown]
+        write_captions(ax, texts, colors, corners[shown], options.font_size)
 
 
 def _points(
@@ -139,6 +144,8 @@ def comparison_sheet(
 ) -> Figure:
     """Return an open figure, one row an image: labels left (where given), predictions right.
 
+    Where nothing is above the confidence, the panel's title says so, and the highest score where it is known.
+
     Raises:
         ValueError: no image, or counts that differ.
     """
@@ -149,6 +156,7 @@ def comparison_sheet(
             f"{'no' if annotations is None else len(annotations)} annotations: give as many of each, at least one"
         )
     columns = 1 if annotations is None else 2
+    confidence = (options or RenderOptions()).confidence
     figure = Figure(figsize=(5 * columns, 4 * len(images)), layout="constrained")
     grid: Any = figure.subplots(len(images), columns, squeeze=False)
     for row, (image, found) in enumerate(zip(images, predictions, strict=True)):
@@ -157,8 +165,9 @@ def comparison_sheet(
             draw_ground_truth(grid[row][0], annotations[row], task_of(found), found.names, options)
         show_image(grid[row][-1], image)
         draw_predictions(grid[row][-1], found, options)
+        grid[row][-1].set_title(note(found, confidence))
     for ax, title in zip(grid[0], ("labels", "predictions")[-columns:], strict=True):
-        ax.set_title(title)
+        ax.set_title(": ".join(filter(None, (title, ax.get_title()))))
     return figure
 
 
@@ -181,7 +190,7 @@ def batch_sheet(
 ) -> Figure:
     """Return an open figure of training samples with their labels, for a look at the augmentation.
 
-    The name of an only class is not written: it says nothing and hides small objects.
+    The name of an only class is the sheet's title and not written beside every object, where it hides small ones.
 
     Raises:
         ValueError: no image, another number of annotations than images, or an unknown task.
@@ -196,6 +205,8 @@ def batch_sheet(
     cells: Any = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax in cells:
         ax.set_axis_off()
+    if len(names) == 1:
+        figure.suptitle(names[0], parse_math=False)
     options = RenderOptions(font_size=6.0, show_labels=len(names) > 1, skeleton=skeleton)
     for ax, image, targets in zip(cells, images, annotations, strict=False):
         show_image(ax, image)

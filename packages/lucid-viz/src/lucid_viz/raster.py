@@ -13,13 +13,21 @@ from torch import Tensor
 
 from lucid_geometry import rboxes_to_polygons
 from lucid_models import Predictions
-from lucid_viz.marks import TINT, check_predictions, highest, visible_masks
+from lucid_viz.marks import TINT, check_predictions, object_corners, visible_masks
+from lucid_viz.placing import Floats, beside, place
 from lucid_viz.skeletons import edges_to_draw
-from lucid_viz.style import RenderOptions, caption, casing_ink, class_color, rgb, text_color
+from lucid_viz.style import RenderOptions, casing_ink, class_color, rgb, text_color
+from lucid_viz.words import captions_of, note
+
+NOTE = "#000000"
+"""Colour of the plate that says that nothing was found."""
 
 
 def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOptions | None = None) -> Tensor:
     """Return a copy of the image with predictions above the confidence drawn into it, whatever their task.
+
+    Captions stand inside the image, over all outlines, and apart from each other where there is room. Where nothing is
+    above the confidence and the highest score is known, both are written into the upper left corner.
 
     Args:
         image: (3, H, W) uint8 RGB, the original image.
@@ -35,34 +43,36 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
     check_predictions(predictions, (image.shape[1], image.shape[2]))
     options = options or RenderOptions()
     pixels = image.permute(1, 2, 0).cpu().numpy().copy(order="C")
-    for window, shown, color in visible_masks(predictions, options.confidence):
+    for window, visible, color in visible_masks(predictions, options.confidence):
         part = pixels[window]
-        part[shown] = _tinted(color)[part[shown], (0, 1, 2)]
+        part[visible] = _tinted(color)[part[visible], (0, 1, 2)]
     canvas = Image.fromarray(pixels)
     pen = ImageDraw.Draw(canvas)
     scale = max(canvas.size) / 640
     width, font_size = max(2, round(2 * scale)), max(11, round(13 * scale))
     boxes, labels = predictions.boxes.tolist(), predictions.labels.tolist()
-    corners = None if predictions.rboxes is None else rboxes_to_polygons(predictions.rboxes).tolist()
+    corners = object_corners(predictions)
     inner = None if predictions.rboxes is None else _shrunk(predictions.rboxes, width + 1)
     points = None if predictions.keypoints is None else predictions.keypoints.tolist()
     edges = edges_to_draw(options.skeleton, predictions.names, len(points[0])) if points else ()
-    among = int((predictions.scores > options.confidence).sum())
-    for number, score in reversed(list(enumerate(predictions.scores.tolist()))):  # the surest on top
-        if score <= options.confidence:
-            continue
+    shown = (predictions.scores > options.confidence).nonzero()[:, 0].tolist()
+    for number in reversed(shown):  # the surest on top
         color = class_color(labels[number])
-        if corners is None or inner is None:
+        if inner is None:
             _rectangle(pen, boxes[number], color, width)
         else:
-            _ring(pen, corners[number], color, width)
+            _ring(pen, corners[number].tolist(), color, width)
             _ring(pen, inner[number], casing_ink(color), 1)
         if points is not None:
             _skeleton(pen, points[number], edges, color, width)
-        if options.show_labels:
-            text = caption(predictions.names, labels[number], score, among)
-            place = boxes[number] if corners is None else highest(corners[number])
-            _put(canvas, _plate(text, color, font_size), place)
+    if options.show_labels and shown:
+        plates = [
+            _plate(text, class_color(labels[number]), font_size)
+            for number, text in zip(shown, captions_of(predictions, shown), strict=True)
+        ]
+        _put(canvas, plates, np.rint(corners[shown]))
+    elif options.show_labels and predictions.highest_score is not None:
+        canvas.paste(_plate(note(predictions, options.confidence), NOTE, font_size), (0, 0))
     return torch.from_numpy(np.array(canvas)).permute(2, 0, 1).contiguous()
 
 
@@ -114,9 +124,11 @@ def _skeleton(
         pen.ellipse(dot, outline=color, fill=color if visible else None)
 
 
-def _put(canvas: Image.Image, plate: Image.Image, corner: list[float]) -> None:
-    x, y = round(corner[0]), round(corner[1])
-    canvas.paste(plate, (x, y - plate.height if y >= plate.height else y))
+def _put(canvas: Image.Image, plates: Sequence[Image.Image], corners: Floats) -> None:
+    sizes = np.array([plate.size for plate in plates], np.float64)
+    places = place(sizes, beside(corners, sizes), canvas.size)
+    for plate, (x, y) in zip(reversed(plates), reversed(places.tolist()), strict=True):  # the surest on top
+        canvas.paste(plate, (int(x), int(y)))
 
 
 @lru_cache(maxsize=4096)
@@ -124,6 +136,8 @@ def _plate(text: str, color: str, font_size: int) -> Image.Image:
     """Return a caption on its plate; names with scores of two decimals come again and again."""
     font = _font(font_size)
     left, top, right, bottom = font.getbbox(text)
+    _, highest, _, lowest = font.getbbox("Ag")  # plates are equally high, whatever the letters
+    top, bottom = min(top, highest), max(bottom, lowest)
     plate = Image.new("RGB", (round(right - left) + 5, round(bottom - top) + 5), color)
     ImageDraw.Draw(plate).text((2 - left, 2 - top), text, fill=text_color(color), font=font)
     return plate

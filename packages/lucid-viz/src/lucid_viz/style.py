@@ -119,20 +119,3 @@ def luminance(color: str) -> float:
         v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in rgb(color))
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-CROWD = 12
-"""Among more objects than this the name of the only class is left out: it says nothing and hides small objects."""
-
-
-def caption(names: tuple[str, ...], label: int, score: float | None = None, among: int = 1) -> str:
-    """Return the text beside one of ``among`` objects: class name (or index) and score with two decimals.
-
-    Example:
-        >>> caption(("cell",), 0, 0.5), caption(("cell",), 0, 0.5, among=40)
-        ('cell 0.50', '0.50')
-    """
-    name = names[label] if label < len(names) else str(label)
-    if len(names) == 1 and among > CROWD:
-        name = ""
-    return name if score is None else f"{name} {score:.2f}".lstrip()

@@ -9,9 +9,12 @@ from matplotlib.patches import Rectangle
 
 from lucid_data import Targets
 from lucid_geometry import rboxes_to_polygons
-from lucid_viz.marks import bones, box_text, closed_line, highest, rectangle
+from lucid_viz.captions import write_captions
+from lucid_viz.marks import bones, closed_line, rectangle
+from lucid_viz.placing import outlines
 from lucid_viz.skeletons import edges_to_draw
-from lucid_viz.style import RenderOptions, caption, class_color
+from lucid_viz.style import RenderOptions, class_color
+from lucid_viz.words import caption
 
 Mark = Callable[[Axes, Targets, int, str, RenderOptions], None]
 
@@ -44,17 +47,17 @@ def draw_ground_truth(
     if options.skeleton is None and task == "pose":
         points = targets.keypoints.shape[1]
         options = replace(options, skeleton=tuple(edges_to_draw(None, names, points)))
+    colors = [class_color(label) for label in targets.labels.tolist()]
     for region in targets.crowd.tolist():
         _ignore_region(ax, region)
-    for number, (box, label) in enumerate(zip(targets.boxes.tolist(), targets.labels.tolist(), strict=True)):
-        color = class_color(label)
+    for number, color in enumerate(colors):
         for mark in _MARKS[task]:
             mark(ax, targets, number, color, options)
-        if names and options.show_labels:
-            oriented = task == "obb" and len(targets.rboxes)
-            corner = highest(rboxes_to_polygons(targets.rboxes[number]).tolist()) if oriented else box[:2]
-            text = caption(tuple(names), label, among=len(targets))
-            box_text(ax, corner, text, color, options.font_size)
+    if names and options.show_labels:
+        oriented = task == "obb" and len(targets.rboxes)
+        corners = rboxes_to_polygons(targets.rboxes).numpy() if oriented else outlines(targets.boxes.tolist())
+        texts = [caption(tuple(names), label, among=len(targets)) for label in targets.labels.tolist()]
+        write_captions(ax, texts, colors, corners, options.font_size)
 
 
 def _box(ax: Axes, targets: Targets, number: int, color: str, options: RenderOptions) -> None:
