@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lucid_data import ConfusionMatrix, Curves, open_catalog, stats, synthetic
+from lucid_data import ConfusionMatrix, Curves, Stats, open_catalog, stats, synthetic
 from lucid_viz import plot_confusion, plot_precision_recall, plot_stats
 
 
@@ -19,6 +19,8 @@ def test_the_legend_states_average_precision_over_scored_classes():
     # 51 of 101 recalls have precision one
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["0.50: 0.505", "0.75: 0.505"]
     assert [text.get_text() for text in right.get_legend().get_texts()] == ["c1 0.505", "c2 0.505"]
+    titles = [ax.get_legend().get_title().get_text() for ax in (left, right)]
+    assert titles == ["overlap: mean AP", "class, AP"]
 
 
 def test_many_classes_are_lines_behind_their_mean():
@@ -47,3 +49,12 @@ def test_the_make_up_of_a_data_set_is_drawn_as_counted(tmp_path):
     assert sorted(bar.get_width() for bar in classes.patches) == sorted(counted.per_class.values())
     assert [bar.get_width() for bar in sides.patches] == list(counted.box_sides.values())
     assert [bar.get_width() for bar in pictures.patches] == [3]
+
+
+def test_rows_that_are_left_out_are_counted():
+    sizes = {f"{n} x 9": 100 - n for n in range(30)}
+    counted = Stats(2565, 0, 3, {"a": 3}, 1, 1, 1, 0, 0, {}, {"8-16": 3}, sizes)
+    classes, _, pictures = plot_stats(counted).axes
+    assert len(pictures.patches) == 25
+    assert pictures.get_xlabel() == f"and 5 more with {75 + 74 + 73 + 72 + 71} together"
+    assert classes.get_xlabel() == ""

@@ -255,9 +255,31 @@ def test_curves_show_what_was_logged_and_say_what_was_not():
     figure = plot_curves({"epoch": [0, 1], "val/mAP": [0.1, 0.2], "val/mAP50": [math.nan, 0.5]}, mark_epoch=1)
     first, second, third = figure.axes
     assert [line.get_label() for line in first.lines[:2]] == ["val/mAP", "val/mAP50"]
-    assert list(first.lines[1].get_xdata()) == [1]
+    assert list(first.lines[1].get_xdata()) == [2]  # counted from 1, as on the console
     assert "not logged" in [text.get_text() for text in second.texts]
     assert "not logged" in [text.get_text() for text in third.texts]
+
+
+def test_legends_of_curves_are_words_and_name_the_dotted_line():
+    names = [
+        "val/mAP",
+        "val/segm_mAP50",
+        "val/nms_mAP",
+        "train/loss",
+        "val/loss",
+        "train/o2o_l1",
+        "train/angle",
+    ]
+    figure = plot_curves({"epoch": [0, 1, 2]} | {name: [3.0, 2.0, 1.0] for name in names}, mark_epoch=1)
+    legends = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in figure.axes]
+    assert legends == [
+        ["box AP50-95", "mask AP50", "box AP50-95 after suppression", "mosaic ends"],
+        ["training", "validation", "mosaic ends"],
+        ["box distance, training", "mosaic ends"],
+        ["box distance, training", "angle, training", "mosaic ends"],
+    ]
+    # the table's epoch 1 is the second one
+    assert {tuple(ax.lines[-1].get_xdata()) for ax in figure.axes} == {(2, 2)}
 
 
 def test_metrics_tables_are_read_and_faults_named(tmp_path):

@@ -19,6 +19,19 @@ Columns = Mapping[str, Sequence[float]]
 _HUES = (0, 8, 2, 7, 5, 4)
 _TOTALS = ("train/loss", "val/loss")
 _PARTS, _OTHER_BRANCH = "train/o2o_", "train/o2m_"
+_SIDES = {"train": "training", "val": "validation"}
+_TERMS = {
+    "o2o_box": "box overlap",
+    "o2o_cls": "class",
+    "o2o_l1": "box distance",
+    "mask": "mask",
+    "semantic": "mask of a class",
+    "rle": "likelihood of points",
+    "oks": "distance of points",
+    "visibility": "visibility of points",
+    "angle": "angle",
+}
+_SCORES = {"": "box ", "segm_": "mask ", "oks_": "keypoint ", "rotated_": "rotated "}
 
 
 def read_metrics(path: str | Path) -> dict[str, list[float]]:
@@ -65,11 +78,12 @@ def plot_curves(metrics: Columns | str | Path, mark_epoch: int | None = None) ->
 
     Args:
         metrics: columns by name, or where :func:`read_metrics` finds them.
-        mark_epoch: draw a vertical line here (where mosaic ends, say).
+        mark_epoch: the first epoch without mosaic, counted from 0 as in the table: a dotted line, named in the legend,
+            once the run has got there.
 
-    Losses are on log axes. The terms of masks and keypoints are on a linear one, in training and validation; the angle
-    is beside the rotated overlap and distance that it belongs to. A panel says "not logged" where its columns are
-    missing.
+    Epochs are counted from 1 on the axis, as on the console. Losses are on log axes. The terms of masks and keypoints
+    are on a linear one, in training and validation; the angle is beside the rotated overlap and distance that it
+    belongs to. A panel says "not logged" where its columns are missing.
     """
     columns = read_metrics(metrics) if isinstance(metrics, str | Path) else metrics
     scores = [name for name in columns if name.startswith("val/") and "mAP" in name]
@@ -87,10 +101,28 @@ def plot_curves(metrics: Columns | str | Path, mark_epoch: int | None = None) ->
     elif terms:
         both = [side + name.removeprefix("train/") for name in terms for side in ("train/", "val/")]
         _panel(panels[3], columns, both[: len(_HUES)], "terms of the task", log=False)
-    if mark_epoch is not None:
-        for ax in panels:
-            ax.axvline(mark_epoch, color="0.6", linewidth=0.8, linestyle=":")
+    for ax in panels:
+        if not (lines := ax.get_lines()):
+            continue
+        if mark_epoch is not None and mark_epoch <= columns["epoch"][-1]:
+            mark = ax.axvline(mark_epoch + 1, color="0.4", linewidth=1.0, linestyle=":", label="mosaic ends")
+            lines = [*lines, mark]
+        ax.legend(lines, [_readable(line.get_label()) for line in lines], fontsize=8, frameon=False)
     return figure
+
+
+def _readable(column: str) -> str:
+    """Return the words for a column in a legend: 'box AP50', 'angle, training'; any other name as it is."""
+    side, _, term = column.partition("/")
+    if side not in _SIDES:
+        return column
+    if term == "loss":
+        return _SIDES[side]
+    if "mAP" in term:
+        kind, _, overlap = term.removeprefix("nms_").partition("mAP")
+        after = " after suppression" if term.startswith("nms_") else ""
+        return f"{_SCORES.get(kind, kind)}AP{overlap or '50-95'}{after}"
+    return f"{_TERMS.get(term, term)}, {_SIDES[side]}"
 
 
 def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log: bool) -> None:
@@ -101,7 +133,7 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
     drawn: list[float] = []
     for position, name in enumerate(names):
         points = [
-            (epoch, value)
+            (epoch + 1, value)
             for epoch, value in zip(epochs, columns.get(name, []), strict=False)
             if math.isfinite(value)
         ]
@@ -132,5 +164,7 @@ def _panel(ax: Axes, columns: Columns, names: Sequence[str], title: str, *, log:
         usual = [value for value in drawn if abs(value) <= bound] or drawn
         low, high = min(0.0, min(usual)), max(usual)
         ax.set_ylim(low - 0.05 * (high - low) * (low < 0), high + 0.05 * (high - low) or None)
+    # from the first epoch, which is 1, and with room for the last value to the right of its point
+    first, last = epochs[0] + 1, epochs[-1] + 1
+    ax.set_xlim(first - 0.5, last + 0.5 + 0.12 * (last - first))
     ax.grid(alpha=0.25)
-    ax.legend(fontsize=8, frameon=False)

@@ -11,6 +11,7 @@ from lucid_data import ConfusionMatrix, Curves, Stats
 from lucid_viz.style import PALETTE, class_color
 
 _NAMED = 10
+_BARS = 25
 
 
 def plot_precision_recall(curves: Curves) -> Figure:
@@ -30,7 +31,7 @@ def plot_precision_recall(curves: Curves) -> Figure:
         label = f"{curves.thresholds[t]:.2f}: {precision.mean():.3f}" if len(scored) else "nothing to score"
         if len(scored):
             panels[0].plot(curves.recall, precision.mean(1), color=str(shade), label=label)
-    _finish(panels[0], "mean over classes, by overlap threshold", len(scored) > 0)
+    _finish(panels[0], "mean over classes, by overlap threshold", len(scored) > 0, "overlap: mean AP")
     named = len(scored) <= _NAMED
     for c in scored:
         precision = curves.precision[0][:, c]
@@ -45,20 +46,22 @@ def plot_precision_recall(curves: Curves) -> Figure:
         panels[1].plot(
             curves.recall, mean, color=PALETTE[8], label=f"mean of {len(scored)}: {mean.mean():.3f}"
         )
-    _finish(panels[1], f"by class, at overlap {curves.thresholds[0]:.2f}", len(scored) > 0)
+    _finish(panels[1], f"by class, at overlap {curves.thresholds[0]:.2f}", len(scored) > 0, "class, AP")
     return figure
 
 
-def _finish(ax: Axes, title: str, drawn: bool) -> None:
+def _finish(ax: Axes, title: str, drawn: bool, legend: str) -> None:
     ax.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
     ax.grid(alpha=0.25)
     if drawn:
         ax.legend(
+            title=legend,
+            title_fontsize=8,
+            alignment="left",
             fontsize=8,
             framealpha=0.85,
             edgecolor="none",
             loc="lower left",
-            labelcolor="linecolor" if title[0] == "b" else None,
         )
     else:
         ax.text(0.5, 0.5, "nothing to score", ha="center", va="center", transform=ax.transAxes, color="0.5")
@@ -92,11 +95,9 @@ def plot_stats(stats: Stats) -> Figure:
     figure = Figure(figsize=(13.5, 4.4), layout="constrained")
     panels: Any = figure.subplots(1, 3)
     classes = dict(sorted(stats.per_class.items(), key=lambda item: -item[1]))
-    shown = dict(list(classes.items())[:25])
-    left = len(classes) - len(shown)
-    _bars(panels[0], shown, f"objects per class{f' (the first 25, {left} more)' if left else ''}")
+    _bars(panels[0], classes, "objects per class")
     _bars(panels[1], stats.box_sides, "box sides (square root of the area), px")
-    _bars(panels[2], dict(list(stats.image_sizes.items())[:15]), "picture sizes, px")
+    _bars(panels[2], stats.image_sizes, "picture sizes, px")
     figure.suptitle(
         f"{stats.images} pictures ({stats.background} without objects), {stats.instances} objects"
     )
@@ -104,13 +105,17 @@ def plot_stats(stats: Stats) -> Figure:
 
 
 def _bars(ax: Axes, counts: Mapping[str, int], title: str) -> None:
+    shown = dict(list(counts.items())[:_BARS])
+    more = len(counts) - len(shown)
     ax.set_title(title)
-    places = range(len(counts))
-    bars = ax.barh(places, list(counts.values()), color=PALETTE[1])
+    places = range(len(shown))
+    bars = ax.barh(places, list(shown.values()), color=PALETTE[1])
     ax.bar_label(bars, padding=3, fontsize=8)
-    ax.set_yticks(places, list(counts), fontsize=8, parse_math=False)
-    ax.set_ylim(
-        max(len(counts), 6) - 0.5, -0.5
-    )  # the first one on top, and a single bar no wider than others
+    ax.set_yticks(places, list(shown), fontsize=8, parse_math=False)
+    # the first one on top, and a single bar no wider than others
+    ax.set_ylim(max(len(shown), 6) - 0.5, -0.5)
+    if more:
+        rest = sum(counts.values()) - sum(shown.values())
+        ax.set_xlabel(f"and {more} more with {rest} together", fontsize=8)
     ax.margins(x=0.15)
     ax.spines[["top", "right"]].set_visible(False)
