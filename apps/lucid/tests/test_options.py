@@ -82,7 +82,8 @@ def test_a_photo_is_turned_upright_before_it_is_looked_at(lucid, checkpoint):
     status, out, _ = lucid("predict", checkpoint, "turned.jpg", "--draw", "--output", "found", "--json")
     assert status == 0
     assert json.loads(out)["images"][0]["image_size"] == [48, 32]
-    assert read_image(lucid.folder / "found" / "turned.jpg", exif=False).shape == (3, 48, 32)
+    # small drawings are enlarged: 13 times 48 px are at least 600
+    assert read_image(lucid.folder / "found" / "turned.jpg", exif=False).shape == (3, 13 * 48, 13 * 32)
 
 
 def test_the_confidence_is_a_bound_that_scores_must_exceed(lucid, scenes, checkpoint):
@@ -95,6 +96,17 @@ def test_the_confidence_is_a_bound_that_scores_must_exceed(lucid, scenes, checkp
     scores = found(0)
     bound = scores[len(scores) // 2]
     assert found(repr(bound)) == [score for score in scores if score > bound]
+
+
+def test_where_nothing_is_found_the_highest_score_is_printed(lucid, scenes, checkpoint):
+    image = next((scenes / "val").glob("*"))
+    status, out, _ = lucid("predict", checkpoint, image, "--conf", 1)
+    (record,) = json.loads((lucid.folder / "predictions" / "predictions.json").read_text())["images"]
+    assert status == 0
+    assert 0 < record["highest_score"] < 1
+    assert out.splitlines()[0] == f"{image}: nothing above 1; highest {record['highest_score']:.2g}"
+    everything = json.loads(lucid("predict", checkpoint, image, "--conf", 0, "--json")[1])["images"][0]
+    assert everything["detections"][0]["score"] == everything["highest_score"] == record["highest_score"]
 
 
 def test_captions_can_be_left_out_of_drawings(lucid, checkpoint, monkeypatch):

@@ -85,7 +85,8 @@ class Oracle:
         else:
             boxes = torch.tensor([row["bbox"] for row in rows]).view(-1, 4)
             boxes = torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
-        return Predictions(boxes, scores, labels, self.names, size, rboxes=rboxes)
+        highest = max(scores.tolist(), default=0.0)
+        return Predictions(boxes, scores, labels, self.names, size, rboxes=rboxes, highest_score=highest)
 
 
 @pytest.fixture
@@ -120,6 +121,7 @@ def test_tiles_become_one_record_per_picture_and_task1_files_that_score_one(
     assert [record["image"] for record in document["images"]] == [str(path.resolve()) for path in pictures]
     for number, record in enumerate(document["images"]):
         assert record["image_size"] == [HEIGHT, WIDTH]
+        assert record["highest_score"] == record["detections"][0]["score"]
         whole = [one for one in record["detections"] if one["score"] > 0.999]
         assert len(whole) == len(CENTRES)
         for at, centre in enumerate(CENTRES):
@@ -131,8 +133,8 @@ def test_tiles_become_one_record_per_picture_and_task1_files_that_score_one(
             assert one["box"] == pytest.approx([min(xs), min(ys), max(xs), max(ys)], abs=0.02)
     for path in pictures:
         drawn = read_image(lucid.folder / "found" / path.name)
-        assert drawn.shape == (3, HEIGHT, WIDTH)
-        assert not torch.equal(drawn, read_image(path))
+        assert drawn.shape == (3, 3 * HEIGHT, 3 * WIDTH)  # small drawings are enlarged
+        assert not torch.equal(drawn[:, ::3, ::3], read_image(path))
 
     status, out, _ = lucid("score", aerial / "val", "results", "--kind", "dota", "--json")
     report = json.loads(out)["report"]["dota"]
@@ -158,6 +160,7 @@ def test_upright_boxes_are_put_together_too(lucid, aerial, checkpoints, oracle):
     status, out, _ = lucid("predict", checkpoints / "detect.ckpt", "--tiles", "tiles", "--json")
     assert status == 0
     for number, record in enumerate(json.loads(out)["images"]):
+        assert record["highest_score"] == record["detections"][0]["score"]
         whole = [one for one in record["detections"] if one["score"] > 0.999]
         assert len(whole) == len(CENTRES)
         assert "rbox" not in whole[0]
@@ -289,7 +292,7 @@ def test_pictures_that_were_turned_before_they_were_cut_are_turned_for_drawing(l
     status, out, err = lucid("predict", "one.ckpt", "--tiles", "tiles", "--draw", "--json")
     assert status == 0, err
     assert json.loads(out)["images"][0]["image_size"] == [WIDTH, HEIGHT]
-    assert read_image(lucid.folder / "predictions" / "p.jpg").shape == (3, WIDTH, HEIGHT)
+    assert read_image(lucid.folder / "predictions" / "p.jpg").shape == (3, 3 * WIDTH, 3 * HEIGHT)
 
 
 def test_tiles_that_were_left_out_are_told(lucid, aerial, checkpoints, oracle):

@@ -29,7 +29,7 @@ from lucid_app.predict_tiles import (
 from lucid_data import IMAGE_SUFFIXES, read_image
 from lucid_models import EXPORT_FORMATS, ExportedPredictor, Predictions, Predictor
 from lucid_train import ConfigError, write_json
-from lucid_viz import RenderOptions, burn_predictions, save_image
+from lucid_viz import RenderOptions, burn_predictions, enlarge, nothing_above, save_image
 
 EXPORT_SUFFIXES = frozenset(row.suffix for row in EXPORT_FORMATS.values())
 
@@ -40,6 +40,10 @@ class Drawing:
 
     folder: Path
     style: RenderOptions
+
+    def write(self, image: Tensor, found: Predictions, target: Path) -> None:
+        """Write an image with what was found on it, a small one enlarged."""
+        save_image(burn_predictions(*enlarge(image, found), self.style), target)
 
 
 def predict(
@@ -60,7 +64,8 @@ def predict(
         "predictions"
     ),
     draw: Annotated[
-        bool, typer.Option("--draw", help="Write each image with its predictions drawn.")
+        bool,
+        typer.Option("--draw", help="Write each image with its predictions drawn, a small one enlarged."),
     ] = False,
     captions: Annotated[
         bool, typer.Option(help="Write class and score beside what is drawn; crowds are clearer without.")
@@ -123,7 +128,7 @@ def predict(
         print_json(document)
     else:
         for one in records:
-            out.print(f"{one['image']}: {summary(one)}", soft_wrap=True)
+            out.print(f"{one['image']}: {summary(one, conf)}", soft_wrap=True)
         if records:
             out.print(f"written {output}", soft_wrap=True)
         if task1 is not None:
@@ -149,7 +154,7 @@ def on_images(
             for path, image, found in zip(paths, images, predictor(images), strict=True):
                 records.append(record(path, found))
                 if drawing is not None:
-                    save_image(burn_predictions(image, found, drawing.style), pictures[path])
+                    drawing.write(image, found, pictures[path])
             observe(len(records) + len(failures), len(files))
     return records
 
@@ -184,7 +189,7 @@ def on_tiles(
         with counting("drawing", quiet=silent) as observe:
             for number, (path, target) in enumerate(pictures.items(), 1):
                 image = read_image(path, exif=tiling.manifest.exif)
-                save_image(burn_predictions(image, found[path], drawing.style), target)
+                drawing.write(image, found[path], target)
                 observe(number, len(pictures))
     return [record(path, one) for path, one in found.items()]
 
@@ -253,11 +258,12 @@ def readable(files: list[Path], batch: int, failures: list[str]) -> Iterator[tup
 
 
 def record(path: Path, found: Predictions) -> dict[str, Any]:
-    """Return the JSON record of one image: path, size, and a box, score, label and name per detection.
+    """Return the JSON record of one image: path, size, a box, score, label and name per detection, and the best score.
 
-    What a task finds beside its boxes stands there too, as ``Predictions.to_dict`` has it.
+    What a task finds beside its boxes stands there too, as ``Predictions.to_dict`` has it. The best score is that
+    before any detection was dropped for it.
     """
-    return {"image": str(path), **found.to_dict()}
+    return {"image": str(path), **found.to_dict(), "highest_score": found.highest_score}
 
 
 def drawn_paths(files: list[Path], output: Path) -> dict[Path, Path]:
@@ -293,9 +299,10 @@ def drawn_paths(files: list[Path], output: Path) -> dict[Path, Path]:
     return places
 
 
-def summary(one: dict[str, Any]) -> str:
-    """Return how many objects of each class were found, in words."""
+def summary(one: dict[str, Any], confidence: float) -> str:
+    """Return how many objects of each class were found, in words, or how high the best score was."""
     counts: dict[str, int] = {}
     for detection in one["detections"]:
         counts[detection["name"]] = counts.get(detection["name"], 0) + 1
-    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing found"
+    found = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
+    return found or nothing_above(confidence, one["highest_score"])

@@ -1,7 +1,7 @@
 """``lucid predict --tiles``: predictions on tiles, put together on the pictures that they were cut from."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -125,14 +125,17 @@ def find(
     """
     tiles, manifest = tiling.tiles, tiling.manifest
     found: list[tuple[Tensor, Tensor, Tensor]] = []
+    highest = dict.fromkeys(manifest.sources, 0.0)
     for start in range(0, len(tiles), batch):
         images = [tiles.image(index) for index in range(start, min(start + batch, len(tiles)))]
-        found += [_rows(one) for one in predictor(images)]
+        for one, source in zip(predictor(images), manifest.sources[start:], strict=False):
+            found.append(_rows(one))
+            highest[source] = max(highest[source], one.highest_score or 0.0)
         observe(len(found), len(tiles))
     merged = merge_tiles(found, manifest.windows, manifest.sources, "nms", scales=manifest.scales)
     sizes = tiling.pictures()
     return {
-        path: _on_picture(image, predictor.names, sizes[path])
+        path: replace(_on_picture(image, predictor.names, sizes[path]), highest_score=highest[image.source])
         for image in merged
         for path in [tiling.picture(image.source)]
     }
