@@ -1,11 +1,13 @@
 """``lucid report``: a run as one HTML file."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lucid_app.judged import judge
+from lucid_app.report import _images
 from lucid_data import open_catalog
 
 
@@ -61,6 +63,44 @@ def test_images_are_ordered_by_how_well_they_went(judged):
             found.image_size,
         )
     assert judged.by_quality(0.25)[0] == 2
+    quality = judged.quality(0.25)
+    assert [quality[index] for index in quality] == [1, 0, 0, 0]
+    best, worst = _images(judged)
+    assert (best.title, worst.title) == ("Best images", "Worst images")
+    # an image in which nothing was found is none of the best
+    name = judged.catalog.file_names[2]
+    assert best.figures[0].caption == f"Best images: {name} (1.00)"
+    assert name not in worst.figures[0].caption
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (0.07, "nothing above 0.25; highest 0.07"),
+        (0.9, "nothing that scores above 0.25 overlaps an object of its class by more than 0.5"),
+    ],
+)
+def test_where_nothing_was_found_a_sentence_takes_the_place_of_images(judged, score, said):
+    nowhere = [
+        replace(
+            one, boxes=torch.zeros(1, 4), scores=torch.tensor([score]), labels=one.labels[:0].new_zeros(1)
+        )
+        for one in judged.predictions
+    ]
+    blind = replace(judged, predictions=[replace(one, highest_score=score) for one in nowhere])
+    (section,) = _images(blind)
+    assert (section.title, section.figures) == ("Best and worst images", ())
+    assert section.text == f"No image is better than another: {said}."
+
+
+def test_tables_and_figures_say_which_boxes_they_are_about(lucid, trained):
+    assert lucid("report", trained, "--output", "run.html", "--limit", 2)[0] == 0
+    text = (lucid.folder / "run.html").read_text()
+    assert "Confusions of boxes that score above 0.25 and overlap by more than 0.45" in text
+    assert "of every detection, low scores too, with hits from overlap 0.5 and background below 0.1" in text
+    # the only epoch is the first one, as on the console
+    assert '<th scope="col">epoch</th>' in text
+    assert '<tbody><tr><td class="n">1</td>' in text
 
 
 def test_a_folder_that_is_no_run_is_one_line(lucid):

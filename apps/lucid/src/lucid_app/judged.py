@@ -10,7 +10,8 @@ from lucid_data import Catalog, CocoReport, ConfusionMatrix, RotatedReport, conf
 from lucid_models import Predictions, Predictor
 from lucid_train import ResultCollector, task_row
 
-_OVERLAP = 0.5
+OVERLAP = 0.5
+"""From which a box has found its object, where images are compared."""
 
 
 @dataclass(eq=False)
@@ -33,15 +34,19 @@ class Judged:
         targets = [self.catalog.targets(index) for index in range(len(self.catalog))]
         return found, [(t.boxes.double(), t.labels) for t in targets]
 
-    def by_quality(self, confidence: float) -> list[int]:
-        """Return the images that have objects, best first by F1 of boxes at overlap 0.5, ties in catalog order."""
+    def quality(self, confidence: float) -> dict[int, float]:
+        """Return F1 of boxes at overlap 0.5 for the images that have objects, best first, ties in catalog order."""
         names = self.catalog.class_names
-        scored = [
-            (_f1(confusion_matrix([f], [t], names, iou_threshold=_OVERLAP, confidence=confidence)), index)
+        scored = {
+            index: _f1(confusion_matrix([f], [t], names, iou_threshold=OVERLAP, confidence=confidence))
             for index, (f, t) in enumerate(zip(*self.pairs(), strict=True))
             if len(t[1])
-        ]
-        return [index for _, index in sorted(scored, key=lambda pair: (-pair[0], pair[1]))]
+        }
+        return dict(sorted(scored.items(), key=lambda pair: -pair[1]))
+
+    def by_quality(self, confidence: float) -> list[int]:
+        """Return the images of :meth:`quality`, best first."""
+        return list(self.quality(confidence))
 
 
 def judge(

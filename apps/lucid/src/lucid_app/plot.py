@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from lucid_app.console import out
+from lucid_app.sheets import mosaic_end
+from lucid_train import stored_config
 from lucid_viz import plot_curves, save_figure
 
 
@@ -22,8 +24,9 @@ def plot(
 
         lucid plot runs/detect-n-1 --output curves.pdf
     """
-    figure = plot_curves(run)
     folder = run if run.is_dir() else run.parent
+    known = (folder / "config.yaml").is_file()
+    figure = plot_curves(run, mark_epoch=mosaic_end(stored_config(folder)) if known else None)
     target = output or folder / "plots" / "curves.png"
     save_figure(figure, target)
     out.print(str(target), soft_wrap=True)

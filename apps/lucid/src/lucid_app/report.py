@@ -5,6 +5,7 @@ import math
 import platform
 import time
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,8 @@ import typer
 
 from lucid_app.checks import check_at_least, check_file_target, choose_device
 from lucid_app.console import Quiet, counting, out, print_json
-from lucid_app.judged import Judged, judge
+from lucid_app.judged import OVERLAP, Judged, judge
+from lucid_app.sheets import mosaic_end
 from lucid_data import CocoReport, confusion_matrix, error_split
 from lucid_train import REPLAY_SWITCHES, DetectionDataModule, find_run, stored_config, task_row, write_text
 from lucid_viz import (
@@ -21,6 +23,7 @@ from lucid_viz import (
     ReportSection,
     ReportTable,
     comparison_sheet,
+    nothing_above,
     plot_confusion,
     plot_curves,
     plot_precision_recall,
@@ -38,7 +41,8 @@ READABLE = {
 }
 NAMED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints", "rotated": "oriented boxes"}
 SHOWN = 3
-CONFIDENCE = 0.25
+CONFIDENCE, CONFUSED = 0.25, 0.45
+HIT, BACKGROUND = 0.5, 0.1
 
 
 def report(
@@ -79,7 +83,7 @@ def report(
         judged = judge(checkpoint, catalog, device, observe)
     sections = [
         _scores(judged),
-        ReportSection("Curves", figures=(ReportFigure(plot_curves(run), "Scores and losses by epoch"),)),
+        _curves(run, mosaic_end(config)),
         *_quality(judged),
         *_images(judged),
         _epochs(run),
@@ -126,6 +130,12 @@ def _scores(judged: Judged) -> ReportSection:
     )
 
 
+def _curves(run: Path, mosaic: int | None) -> ReportSection:
+    mark = "" if mosaic is None else "; mosaic ends at the dotted line"
+    figure = ReportFigure(plot_curves(run, mark_epoch=mosaic), f"Scores and losses by epoch{mark}")
+    return ReportSection("Curves", figures=(figure,))
+
+
 def _quality(judged: Judged) -> list[ReportSection]:
     curves = tuple(
         ReportFigure(plot_precision_recall(found.curves), f"Precision against recall ({NAMED[kind]})")
@@ -134,32 +144,48 @@ def _quality(judged: Judged) -> list[ReportSection]:
     )
     sections = [ReportSection("Precision and recall", figures=curves)] if curves else []
     pairs = judged.pairs()
-    matrix = confusion_matrix(*pairs, judged.catalog.class_names, confidence=CONFIDENCE)
-    figure = ReportFigure(plot_confusion(matrix), f"Confusions at confidence {CONFIDENCE}")
-    split = error_split(*pairs, judged.catalog.class_names)
+    matrix = confusion_matrix(
+        *pairs, judged.catalog.class_names, iou_threshold=CONFUSED, confidence=CONFIDENCE
+    )
+    words = f"Confusions of boxes that score above {CONFIDENCE} and overlap by more than {CONFUSED}"
+    figure = ReportFigure(plot_confusion(matrix), words)
+    split = error_split(*pairs, judged.catalog.class_names, hit=HIT, background=BACKGROUND)
     rows = tuple((kind, split.counts[kind], 100 * split.gains[kind]) for kind in split.counts)
     table = ReportTable(
         ("error", "count", "gain, points"),
         rows,
-        f"What mending a kind of error adds to the AP50 of boxes, {split.map_50:.4f}",
+        f"What mending a kind of error adds to the AP50 of boxes, {split.map_50:.4f}; of every "
+        f"detection, low scores too, with hits from overlap {HIT} and background below {BACKGROUND}",
     )
     return [*sections, ReportSection("Confusions and errors", tables=(table,), figures=(figure,))]
 
 
 def _images(judged: Judged) -> list[ReportSection]:
-    order = judged.by_quality(CONFIDENCE)
-    best, worst = order[:SHOWN], [index for index in order[::-1] if index not in order[:SHOWN]][:SHOWN]
+    quality = judged.quality(CONFIDENCE)
+    how = f"by F1 of boxes that score above {CONFIDENCE} and overlap by more than {OVERLAP}"
+    if quality and not any(quality.values()):
+        highest = max(one.highest_score or 0.0 for one in judged.predictions)
+        said = (
+            nothing_above(CONFIDENCE, highest)
+            if highest <= CONFIDENCE
+            else f"nothing that scores above {CONFIDENCE} overlaps an object of its class by more than {OVERLAP}"
+        )
+        return [ReportSection("Best and worst images", f"No image is better than another: {said}.")]
+    best = dict(islice(((index, f1) for index, f1 in quality.items() if f1), SHOWN))
+    worst = dict([pair for pair in reversed(quality.items()) if pair[0] not in best][:SHOWN])
     return [
-        ReportSection(title, "Labels left, predictions right.", figures=(_sheet(judged, chosen, title),))
+        ReportSection(
+            title, f"Labels left, predictions right; {how}.", figures=(_sheet(judged, chosen, title),)
+        )
         for title, chosen in (("Best images", best), ("Worst images", worst))
         if chosen
     ]
 
 
-def _sheet(judged: Judged, chosen: list[int], title: str) -> ReportFigure:
+def _sheet(judged: Judged, chosen: dict[int, float], title: str) -> ReportFigure:
     images, targets = zip(*(judged.catalog.sample(index)[:2] for index in chosen), strict=True)
     found = [judged.predictions[index] for index in chosen]
-    names = ", ".join(judged.catalog.file_names[index] for index in chosen)
+    names = ", ".join(f"{judged.catalog.file_names[index]} ({f1:.2f})" for index, f1 in chosen.items())
     options = RenderOptions(confidence=CONFIDENCE, skeleton=skeleton_of(judged.catalog))
     figure = comparison_sheet(images, found, targets, options)
     return ReportFigure(figure, f"{title}: {names}")
@@ -173,8 +199,10 @@ def _epochs(run: Path) -> ReportSection:
 
 
 def _column(name: str, values: list[float]) -> list[float | int | None]:
-    whole = name == "epoch"
-    return [None if math.isnan(value) else int(value) if whole else value for value in values]
+    # epochs are counted from 1 wherever people read them, from 0 in the table of the run
+    if name == "epoch":
+        return [int(value) + 1 for value in values]
+    return [None if math.isnan(value) else value for value in values]
 
 
 def _replay(run: Path) -> list[ReportSection]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lucid_data import epoch_order
 from lucid_models import Predictor
-from lucid_train import DetectionDataModule, stored_config
+from lucid_train import DetectionDataModule, FitConfig, stored_config
 from lucid_viz import RenderOptions, batch_sheet, comparison_sheet, plot_curves, save_figure, skeleton_of
 
 BATCHES = 2
@@ -45,9 +45,13 @@ def draw_run(run: Path) -> list[str]:
 
 def draw_curves(run: Path, path: Path) -> None:
     """Draw the run's curves, with a mark where mosaic ends."""
-    config = stored_config(run)
-    close = config.augment.close_mosaic or 0
-    save_figure(plot_curves(run, mark_epoch=config.run.epochs - close if close else None), path)
+    save_figure(plot_curves(run, mark_epoch=mosaic_end(stored_config(run))), path)
+
+
+def mosaic_end(config: FitConfig) -> int | None:
+    """Return the first epoch without mosaic, counted from 0; None where none of the run's epochs is that."""
+    end = config.run.epochs - (config.augment.close_mosaic or 0)
+    return end if 0 < end < config.run.epochs else None
 
 
 def draw_training_batch(data: Callable[[], DetectionDataModule], number: int, path: Path) -> None:
