@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -235,6 +236,12 @@ def test_statistics_count_what_is_odd(coco_tree):
     counts = stats(open_catalog(root, outlines=True))
     assert (counts.repeated, counts.outside, counts.no_area, counts.no_outline) == (1, 1, 1, 2)
     assert counts.box_sides == {"8-16": 1, "16-32": 2}
+
+
+def test_rows_that_the_table_leaves_out_are_counted(coco_tree):
+    counts = replace(stats(open_catalog(coco_tree([]))), image_sizes={f"{n} x 9": 20 - n for n in range(15)})
+    table = str(counts).splitlines()
+    assert table[-2:] == [f"{'  11 x 9':>8} {9:>8} {'#' * 18}", f"  and 3 more with {8 + 7 + 6} together"]
 
 
 def test_a_folder_that_fits_two_formats_is_said_to(coco_tree, yolo_tree):

@@ -52,24 +52,22 @@ class Stats:
         lines += [f"{name} {count}" for name, count in odd.items() if count]
         if self.no_outline is not None:
             lines.append(f"without outline {self.no_outline}")
-        sizes = dict(list(self.image_sizes.items())[:12])
-        for title, counts in (
-            ("classes", self.per_class),
-            ("box sides, px", self.box_sides),
-            ("pictures", sizes),
-        ):
-            lines += ["", title, *_bars(counts)]
+        lines += ["", "classes", *_bars(self.per_class)]
+        lines += ["", "box sides, px", *_bars(self.box_sides)]
+        lines += ["", "pictures", *_bars(self.image_sizes, most=12)]
         if self.dropped:
             lines += ["", "left out or put right", *(f"  {n} {reason}" for reason, n in self.dropped.items())]
         return "\n".join(lines)
 
 
-def _bars(counts: dict[str, int]) -> list[str]:
-    width = max(map(len, counts), default=0)
-    most = max([1, *counts.values()])
-    return [
-        f"  {name:>{width}} {count:>8} {'#' * round(_BAR * count / most)}" for name, count in counts.items()
-    ]
+def _bars(counts: dict[str, int], most: int | None = None) -> list[str]:
+    shown = dict(list(counts.items())[:most])
+    width = max(map(len, shown), default=0)
+    longest = max([1, *shown.values()])
+    lines = [f"  {name:>{width}} {n:>8} {'#' * round(_BAR * n / longest)}" for name, n in shown.items()]
+    if more := len(counts) - len(shown):
+        lines.append(f"  and {more} more with {sum(counts.values()) - sum(shown.values())} together")
+    return lines
 
 
 def stats(catalog: Catalog) -> Stats:
