@@ -110,6 +110,8 @@ def command_at(path):
         (["--epochs", 3, "--set", "run.epochs=0"], "--set run.epochs=0: "),
         (["--recipe", "wrong.yaml"], "wrong.yaml: run.epochs = 0: "),
         (["--devices", 0], "--devices 0: "),
+        (["--data", "nowhere"], "--data nowhere: "),
+        (["--set", "data.path=nowhere"], "data.path = nowhere: "),
         (["--batch", "many"], "--batch 'many': "),
         (
             ["--cache-train-images", "--cache-prepared-train-images", "--data", "wrong.yaml"],
@@ -122,3 +124,15 @@ def test_a_wrong_value_is_named_as_it_was_written(lucid, words, said):
     status, out, err = lucid("fit", *words)
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {said}"), err
+
+
+def test_the_seed_of_a_demo_is_named_as_it_was_written(lucid):
+    assert lucid("demo", "--seed", -1)[2].startswith("error: --seed -1: ")
+    assert lucid("demo", "--set", "run.seed=-1")[2].startswith("error: --set run.seed=-1: ")
+    assert lucid.files() == []
+
+
+def test_devices_are_completed_where_other_words_are_taken_too():
+    (device,) = [one for path, one in options() if path == ("eval",) and one.name == "device"]
+    context = typer.Context(typer.main.get_command(app))
+    assert [item.value for item in device.shell_complete(context, "")] == ["auto", "cpu", "cuda", "mps"]

@@ -8,6 +8,7 @@ import typer
 from lucid_app.checks import check_folder_target, choose_device
 from lucid_app.console import Quiet, counting, err, out, print_json
 from lucid_app.fit import run_fit, split_setting
+from lucid_app.settings import naming_options
 from lucid_data import synthetic
 from lucid_train import ConfigError, evaluate, load_config
 
@@ -32,7 +33,9 @@ def demo(
     if (output / "run" / "config.yaml").exists():
         raise ConfigError(f"{output} already holds a demo; choose another --output or remove it")
     overrides = {"data.path": scenes, "run.output": output / "run", "run.seed": seed}
-    config = load_config("demo", overrides, settings=dict(split_setting(one) for one in settings or ()))
+    asked = dict(split_setting(one) for one in settings or ())
+    with naming_options({"run.seed"} - asked.keys()):
+        config = load_config("demo", overrides, settings=asked)
     choose_device(config.run.device)
     check_folder_target("--output", output)
     err.print(f"drawing scenes into {scenes}", soft_wrap=True)

@@ -15,7 +15,7 @@ from lucid_app.checks import (
     choose_device,
 )
 from lucid_app.console import Quiet, counting, figure, out, print_json
-from lucid_app.options import LayoutOption, as_layout, choice
+from lucid_app.options import DeviceOption, LayoutOption, as_layout, choice
 from lucid_app.scoring import EngineOption, SplitOption
 from lucid_train import evaluate as score
 from lucid_train import task_row, write_json
@@ -35,7 +35,7 @@ def evaluate(
     rect: Annotated[
         bool, typer.Option("--rect", help="Canvases as small as pictures allow, not square.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    device: DeviceOption = "auto",
     workers: Annotated[int | None, typer.Option(help="Loader processes.")] = None,
     engine: EngineOption = "pycocotools",
     output: Annotated[Path | None, typer.Option(help="Write the report to this JSON file.")] = None,

@@ -10,7 +10,7 @@ from lucid_app import sheets
 from lucid_app.checks import check_checkpoint, check_data
 from lucid_app.console import err, fit_progress, named_scores, out, print_json
 from lucid_app.options import either
-from lucid_app.settings import given, in_options, setting
+from lucid_app.settings import given, naming_options, setting
 from lucid_train import (
     REPLAY_SWITCHES,
     TASK_TABLE,
@@ -196,12 +196,10 @@ def fit(
     base = recipe or (task if task in recipes() else "detect")
     if resume is not None and recipe is None:
         base = str(find_run(output, resume)[0] / "config.yaml")
-    try:
+    with naming_options(overrides.keys() - asked.keys()):
         config = load_config(base, overrides, settings=asked)
         # under torchrun every process comes here, and one of them speaks
         result = run_fit(config, resume=resume, quiet=quiet or not is_main_process())
-    except ConfigError as error:
-        raise ConfigError(in_options(str(error), overrides.keys() - asked.keys())) from error
     if is_main_process():
         report(result, as_json)
 

@@ -8,6 +8,7 @@ import typer
 from lucid_app.checks import check_choice
 from lucid_data import DotaVersion, Layout, Task
 from lucid_models import SIZES
+from lucid_train import FitConfig
 
 
 def choice(help: str, words: Iterable[str], *names: str, more: str = "", panel: str | None = None) -> Any:
@@ -58,9 +59,17 @@ def words_of(annotation: Any) -> tuple[str, ...]:
     return tuple(word for part in parts for word in words_of(part))
 
 
+_RUN: Any = FitConfig.model_fields["run"].annotation
+DEVICES = words_of(_RUN.model_fields["device"].annotation)
+"""Words that every ``--device`` takes; ``cuda:1`` is one of several."""
+
 TaskOption = Annotated[str, choice("What is learned", get_args(Task))]
 LabelsOption = Annotated[str, choice("Which labels are read", get_args(Task))]
 SizeOption = Annotated[str, choice("Size of the network", SIZES)]
+DeviceOption = Annotated[
+    str,
+    typer.Option(help=f"{either((*DEVICES, 'cuda:1'))}.", autocompletion=lambda: list(DEVICES)),
+]
 LayoutOption = Annotated[str | None, choice("Format of the folder where it fits several", get_args(Layout))]
 DotaVersionOption = Annotated[str | None, choice("Class list of DOTA labels", get_args(DotaVersion))]
 

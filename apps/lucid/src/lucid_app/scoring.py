@@ -8,9 +8,7 @@ from lucid_app.options import choice
 
 ENGINES = ("pycocotools", "faster")
 
-EngineOption = Annotated[
-    str, choice("What counts", ENGINES, more="The numbers are the same, of faster they come sooner.")
-]
+EngineOption = Annotated[str, choice("What counts", ENGINES, more="faster has the same numbers, sooner.")]
 
 SplitOption = Annotated[
     str | None,

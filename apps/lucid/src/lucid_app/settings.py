@@ -1,13 +1,14 @@
 """The options of ``lucid fit`` that set a key of the configuration, which says their defaults and their words."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 
 from lucid_app.options import choice, words_of
-from lucid_train import REPLAY_SWITCHES, FitConfig, load_config
+from lucid_train import REPLAY_SWITCHES, ConfigError, FitConfig, load_config
 
 KEYS: Mapping[str, str] = {
     "data": "data.path",
@@ -65,6 +66,15 @@ def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
     named = {KEYS[name]: value for name, value in parameters.items() if name in KEYS}
     # a flag that was not given, and an option that may be given again and was not
     return {key: value for key, value in named.items() if value is not None and value != []}
+
+
+@contextmanager
+def naming_options(keys: Iterable[str]) -> Iterator[None]:
+    """Raise ConfigErrors anew that name the options by which ``keys`` were set, and not the keys."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(in_options(str(error), keys)) from error
 
 
 def in_options(text: str, keys: Iterable[str]) -> str:
