@@ -143,11 +143,19 @@ def draw_upright(output: Tensor, picture: Tensor, place: UprightPlace) -> None:
     left, columns, across = _crop(x1 - place.left, x2 - place.left, picture.shape[2], place.zoom)
     part = picture[:, rows, columns]
     if place.zoom != ZOOM_STEPS:
-        factor = (place.scale, place.scale)
-        part = interpolate(interleaved(part), scale_factor=factor, mode="bilinear", antialias=True)[0]
+        part = _zoomed(interleaved(part), place.scale)[0]
     output[:, y1:y2, x1:x2] = part[
         :, down - top : down - top + y2 - y1, across - left : across - left + x2 - x1
     ]
+
+
+def _zoomed(image: Tensor, scale: float) -> Tensor:
+    """Return ``image`` (1, 3, h, w) uint8 resized by ``scale``, bilinear with antialias, both axes rounded to uint8."""
+    # torch goes along the rows first, the dearer pass; shrunk down the columns before, there are fewer rows
+    passes = [(scale, 1.0), (1.0, scale)] if scale < 1 else [(scale, scale)]
+    for factors in passes:
+        image = interpolate(image, scale_factor=factors, mode="bilinear", antialias=True)
+    return image
 
 
 def _crop(low: int, high: int, length: int, zoom: int) -> tuple[int, slice, int]:
