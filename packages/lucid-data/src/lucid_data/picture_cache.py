@@ -77,7 +77,8 @@ class PictureCache:
         slot = self.slots[index]
         height, width = self.shapes[slot].tolist()
         if not self._mapped:
-            self._mapped.append(np.memmap(self.path, np.uint8, "c"))
+            # slices of a memmap are memmaps, which cost more to make than a picture to look up
+            self._mapped.append(np.asarray(np.memmap(self.path, np.uint8, "c")))
         start = int(self.starts[slot])
         flat = self._mapped[0][start : start + 3 * height * width]
         return torch.from_numpy(flat).view(height, width, 3).permute(2, 0, 1)
