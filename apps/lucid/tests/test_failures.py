@@ -54,6 +54,12 @@ MISPLACED = [
     ("bench", "loader", "{}"),
     ("bench", "fit", "--baseline", "{}", "--candidate", "{file}"),
     ("bench", "publish", "{}"),
+    ("predict", "{}", "{data}/val"),
+    ("predict", "{}.onnx", "{data}/val"),
+    ("predict", "{file}", "{}"),
+    ("predict", "{file}", "--tiles", "{}"),
+    ("plot", "{}"),
+    ("report", "{}"),
 ]
 
 
@@ -69,6 +75,7 @@ CHECKPOINTS = [
     ("fit", "--data", "{data}", "--init", "{}"),
     ("eval", "{}", "--data", "{data}"),
     ("export", "{}"),
+    ("predict", "{}", "{data}/val"),
 ]
 
 
@@ -126,7 +133,7 @@ def test_a_checkpoint_that_is_none(fails, scenes):
     (fails.lucid.folder / "note.ckpt").write_text("hello")
     fails("eval", "note.ckpt", "--data", scenes, status=1, words_in_line=["note.ckpt"])
     fails("predict", "note.ckpt", scenes, status=1, words_in_line=["note.ckpt"])
-    fails("predict", "missing.ckpt", scenes, status=1, words_in_line=["missing.ckpt"])
+    fails("predict", "missing.ckpt", scenes, status=2, words_in_line=["missing.ckpt"])
 
 
 def test_a_checkpoint_of_something_else(fails, scenes):
@@ -170,7 +177,7 @@ def test_predict_without_an_image(fails, trained):
         "predict",
         trained / "checkpoints" / "last.ckpt",
         "nothing-here-*",
-        status=1,
+        status=2,
         words_in_line=["nothing-here"],
     )
 
@@ -187,7 +194,7 @@ def test_an_unknown_path(fails, trained, scenes):
 
 
 def test_plot_without_a_run(fails):
-    fails("plot", "nowhere", status=1, words_in_line=["nowhere"])
+    fails("plot", "nowhere", status=2, words_in_line=["nowhere"])
 
 
 def test_an_unknown_size(fails):

@@ -139,7 +139,7 @@ def test_folder_names_are_printed_as_they_are(lucid):
     assert status == 1
     assert "a[/b]c" in out
     status, _, err = lucid("predict", "none.ckpt", "a[/b]c")
-    assert status == 1
+    assert status == 2
     assert "none.ckpt" in err
 
 

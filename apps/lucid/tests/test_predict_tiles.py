@@ -195,7 +195,7 @@ def test_a_real_network_looks_at_tiles(lucid, aerial, checkpoints):
         ("obb", ["x.png", "--split", "val"], 2, "--split val: only with --tiles"),
         ("obb", ["x.png", "--task1", "r"], 2, "--task1 r: only with --tiles"),
         ("obb", ["x.png", "--no-captions"], 2, "--no-captions: only with --draw"),
-        ("obb", ["--tiles", "nowhere"], 1, "data set nowhere does not exist"),
+        ("obb", ["--tiles", "nowhere"], 2, "--tiles nowhere: that is no data set of tiles"),
         (
             "obb",
             ["--tiles", "empty"],

@@ -7,7 +7,7 @@ import typer
 
 from lucid_app.console import out
 from lucid_app.sheets import mosaic_end
-from lucid_train import stored_config
+from lucid_train import ConfigError, stored_config
 from lucid_viz import plot_curves, save_figure
 
 
@@ -24,6 +24,8 @@ def plot(
 
         lucid plot runs/detect-n-1 --output curves.pdf
     """
+    if not run.exists():
+        raise ConfigError(f"{run}: nothing there; give a run's folder or its metrics.csv")
     folder = run if run.is_dir() else run.parent
     known = (folder / "config.yaml").is_file()
     figure = plot_curves(run, mark_epoch=mosaic_end(stored_config(folder)) if known else None)

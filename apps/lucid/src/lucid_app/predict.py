@@ -12,11 +12,13 @@ from torch import Tensor
 from lucid_app.checks import (
     check_at_least,
     check_canvas,
+    check_checkpoint,
     check_file_target,
     check_folder_target,
     choose_device,
 )
 from lucid_app.console import Quiet, counting, err, out, print_json
+from lucid_app.options import DeviceOption
 from lucid_app.predict_tiles import (
     Tiling,
     find,
@@ -73,7 +75,7 @@ def predict(
     conf: Annotated[float, typer.Option(help="Keep predictions scoring above this.")] = 0.25,
     max_detections: Annotated[int, typer.Option(help="At most this many per image, or per tile.")] = 300,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    device: DeviceOption = "auto",
     batch: Annotated[int, typer.Option(help="Images per step.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print what predictions.json holds.")] = False,
     quiet: Quiet = False,
@@ -199,10 +201,12 @@ def opened(
 ) -> Predictor | ExportedPredictor:
     """Return what predicts with a checkpoint or an exported file, which its suffix tells."""
     if model.suffix not in EXPORT_SUFFIXES:
+        chosen = choose_device(device)
+        check_checkpoint(model)
         return Predictor(
             model,
             image_size=image_size,
-            device=choose_device(device),
+            device=chosen,
             confidence=confidence,
             max_detections=max_detections,
             batch_size=batch,
@@ -213,6 +217,7 @@ def opened(
         )
     if device not in ("auto", "cpu"):
         raise ConfigError(f"--device {device}: exported files run on the CPU here; leave the option out")
+    check_checkpoint(model)
     return ExportedPredictor(model, confidence=confidence, max_detections=max_detections, batch_size=batch)
 
 
@@ -220,7 +225,7 @@ def expand(sources: list[str]) -> list[Path]:
     """Return the image files that the sources name, each once, in order.
 
     Raises:
-        FileNotFoundError: a source that names no image.
+        ConfigError: a source that names no image.
     """
     files: dict[Path, None] = {}
     for source in sources:
@@ -234,7 +239,7 @@ def expand(sources: list[str]) -> list[Path]:
                 Path(match) for match in glob.glob(source, recursive=True) if Path(match).is_file()
             )
         if not found:
-            raise FileNotFoundError(f"{source}: no image there; give a file, a folder of images or a glob")
+            raise ConfigError(f"{source}: no image there; give a file, a folder of images or a glob")
         files |= dict.fromkeys(found)
     return list(files)
 

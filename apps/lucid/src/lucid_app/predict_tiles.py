@@ -51,11 +51,11 @@ def open_tiles(folder: Path, split: str | None) -> Tiling:
     """Return a split of the data set that ``lucid data tile`` wrote; None takes the one a fit validates on.
 
     Raises:
-        FileNotFoundError: no such data set or split.
-        ConfigError: no COCO data set, which tiles are.
+        FileNotFoundError: no such split.
+        ConfigError: no data set, or no COCO data set, which tiles are.
         ValueError: a COCO data set of something else than tiles; the message names its annotation file.
     """
-    if not available_splits(folder, layout="coco"):
+    if not folder.is_dir() or not available_splits(folder, layout="coco"):
         raise ConfigError(f"--tiles {folder}: that is no data set of tiles; lucid data tile makes one")
     chosen = split or default_split(folder, "detect", "coco")
     # prediction asks for no labels, and boxes are there whatever the tiles were cut for

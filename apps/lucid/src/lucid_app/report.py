@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lucid_app.checks import check_at_least, check_file_target, choose_device
+from lucid_app.checks import check_at_least, check_data, check_file_target, choose_device
 from lucid_app.console import Quiet, counting, out, print_json
 from lucid_app.judged import OVERLAP, Judged, judge
+from lucid_app.options import DeviceOption
 from lucid_app.sheets import mosaic_end
 from lucid_data import CocoReport, confusion_matrix, error_split
 from lucid_train import REPLAY_SWITCHES, DetectionDataModule, find_run, stored_config, task_row, write_text
@@ -51,7 +52,7 @@ def report(
         Path | None, typer.Option(help="HTML file; report.html in the run when absent.")
     ] = None,
     limit: Annotated[int, typer.Option(help="Judge this many validation images; 0 for all.")] = 500,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    device: DeviceOption = "auto",
     data: Annotated[
         Path | None, typer.Option(help="Where the data lie now; as in the run when absent.")
     ] = None,
@@ -73,6 +74,7 @@ def report(
     device = choose_device(device)
     config = stored_config(run)
     if data is not None:
+        check_data(data, "--data")
         config = config.updated(data={"path": data})
     started = time.perf_counter()
     checkpoint = _checkpoint(run)
