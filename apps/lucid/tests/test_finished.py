@@ -1,9 +1,11 @@
 """What makes a command line feel finished: examples, hints for typing errors, completion, plain text in a pipe."""
 
+import doctest
 import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,10 @@ def test_sizes_say_at_which_canvas_the_gflops_are(lucid):
     status, out, _ = lucid("info", "--size", "n", "--task", "obb")
     assert status == 0
     assert re.search(r"obb .* 1024 px", out)
+
+
+@pytest.mark.parametrize("name", ["checks", "console", "evaluate", "help", "main", "options", "settings"])
+def test_the_examples_in_the_docstrings_of_a_module_run(name):
+    failures, tried = doctest.testmod(import_module(f"lucid_app.{name}"))
+    assert failures == 0
+    assert tried > 0
