@@ -9,7 +9,6 @@ import typer
 from lucid_app import sheets
 from lucid_app.checks import check_checkpoint, check_data
 from lucid_app.console import err, fit_progress, named_scores, out, print_json
-from lucid_app.options import either
 from lucid_app.settings import given, naming_options, setting
 from lucid_train import (
     REPLAY_SWITCHES,
@@ -72,7 +71,7 @@ def fit(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help=f"A YAML file, or a packaged recipe: {either(recipes())}. That of --task when absent.",
+            help=f"A packaged recipe ({', '.join(recipes())}), or a YAML file. That of --task when absent.",
             autocompletion=lambda: list(recipes()),
         ),
     ] = None,
