@@ -109,6 +109,12 @@ def test_a_missing_label_file_is_background_unless_strict(dota_tree, picture):
         open_catalog(root, task="obb", strict_labels=True)
 
 
+def test_label_files_without_a_picture_are_counted(dota_tree):
+    root = dota_tree(SHIP)
+    (root / "train" / "labelTxt" / "gone.txt").write_text(SHIP)
+    assert open_catalog(root, task="obb").dropped == {"label file without a picture": 1}
+
+
 def test_upright_detection_reads_the_envelopes_cut_to_the_picture(dota_tree):
     targets = open_catalog(dota_tree("-4 1 5 1 5 3 -4 3 ship 0")).targets(0)
     assert targets.boxes.tolist() == [[0, 1, 5, 3]]

@@ -33,6 +33,17 @@ def test_a_missing_or_empty_label_file_is_background(yolo_tree):
     assert catalog.dropped == {"picture without a label file (background)": 1}
 
 
+def test_label_files_without_a_picture_are_counted_where_a_split_is_whole_folders(yolo_tree):
+    root = yolo_tree("0 0.5 0.5 0.5 0.5")
+    (root / "labels" / "train" / "gone.txt").write_text("0 0.5 0.5 0.5 0.5")
+    (root / "labels" / "train" / "classes.txt").write_text("a\nb\n")
+    assert open_catalog(root).dropped == {"label file without a picture": 1}
+    # a list may leave out pictures, whose labels are no orphans
+    (root / "list.txt").write_text("./images/train/p.png\n")
+    (root / "data.yaml").write_text("train: list.txt\nnames: [a, b]\n")
+    assert open_catalog(root).dropped == {}
+
+
 def test_repeated_rows_are_removed_and_counted(yolo_tree):
     catalog = open_catalog(yolo_tree("0 .5 .5 .2 .5\n0 .5 .5 .2 .5\n1 .5 .5 .2 .5\n"))
     assert len(catalog.targets(0)) == 2

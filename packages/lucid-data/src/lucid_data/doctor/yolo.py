@@ -9,7 +9,14 @@ from lucid_data.doctor.boxes import check_box
 from lucid_data.doctor.findings import Findings
 from lucid_data.doctor.pictures import Progress, examine_pictures
 from lucid_data.formats.parsed import RowError
-from lucid_data.formats.yolo import DatasetFile, label_path, list_images, read_dataset_file, row_kind
+from lucid_data.formats.yolo import (
+    DatasetFile,
+    label_path,
+    list_images,
+    orphan_labels,
+    read_dataset_file,
+    row_kind,
+)
 from lucid_data.formats.yolo_rows import Row, RowKind, parse_row
 from lucid_data.source import Source
 from lucid_data.tasks import TaskNeeds
@@ -53,7 +60,9 @@ def check_yolo(
             found.add(
                 "yolo-class-unused", "note", data.path, f"class {label}", f"{name!r} has no object", "nothing"
             )
-    _check_orphans(unique, found)
+    for path in orphan_labels(unique):
+        message = "a label file without a picture"
+        found.add("yolo-orphan-label", "warning", path, "", message, "restore the picture or delete it")
 
 
 def _check_file(
@@ -107,15 +116,3 @@ def _check_file(
     if kind.name == "detect" and forms[False]:
         message = f"{forms[False]} rows are outlines, {forms[True]} are boxes"
         found.add("yolo-mixed-rows", "note", file, "", message, "nothing; outlines are read as their boxes")
-
-
-def _check_orphans(pictures: list[Path], found: Findings) -> None:
-    expected = {label_path(picture) for picture in pictures}
-    for folder in dict.fromkeys(path.parent for path in sorted(expected)):
-        if folder.name == "labels" or "labels" in folder.parts:
-            for path in sorted(folder.glob("*.txt")):
-                if path not in expected and path.name != "classes.txt":
-                    message = "a label file without a picture"
-                    found.add(
-                        "yolo-orphan-label", "warning", path, "", message, "restore the picture or delete it"
-                    )

@@ -93,9 +93,9 @@ def read_dota_file(path: Path) -> list[DotaObject]:
 def read_dota(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     """Return the split of a DOTA tree, pictures in sorted order.
 
-    Boxes bound the annotated corners; rotated boxes are fitted to them. Objects without area and repeated lines
-    are left out and counted. A picture without a label file is background and counted, an error with
-    ``strict_labels``. Raises ValueError with the file for an unknown class.
+    Boxes bound the annotated corners; rotated boxes are fitted to them. Objects without area, repeated lines and label
+    files without a picture are left out and counted. A picture without a label file is background and counted, an error
+    with ``strict_labels``. Raises ValueError with the file for an unknown class.
     """
     if needs.keypoints or needs.outlines:
         raise ValueError(f"{source.labels} holds DOTA quadrilaterals only; use the obb or the detect task")
@@ -111,6 +111,8 @@ def read_dota(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
         names = class_list(names_in_tree(source))
     sizes = read_sizes(pictures, exif=options.exif, bad_image=options.bad_image)
     builder = RecordsBuilder(rboxes=needs.rboxes, fit=options.rbox_fit)
+    if orphans := files.keys() - {picture.stem for picture in pictures}:
+        builder.dropped["label file without a picture"] = len(orphans)
     number = 0
     for picture, size in zip(pictures, sizes, strict=True):
         if size is None:

@@ -90,7 +90,8 @@ def read_yolo(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
     """Return the split of a YOLO tree, pictures in sorted order.
 
     A picture without a label file is background and counted, an error with ``strict_labels``. Rows that repeat
-    are removed and counted. Raises FileNotFoundError listing the places tried, ValueError with file and line.
+    are removed and counted; so are, in splits of whole folders, label files without a picture. Raises
+    FileNotFoundError listing the places tried, ValueError with file and line.
     """
     like = options.like
     data = read_dataset_file(source.labels)
@@ -120,6 +121,8 @@ def read_yolo(source: Source, needs: TaskNeeds, options: ReadOptions) -> Parsed:
         repeated = read_rows(labels, kind, len(data.names), size, builder)
         if repeated:
             builder.dropped["repeated row"] += repeated
+    if lists_folders(data, source) and (orphans := orphan_labels(pictures)):
+        builder.dropped["label file without a picture"] = len(orphans)
     records = builder.build()
     pairs = _pairs(data) if needs.keypoints else ()
     names = data.keypoint_names if needs.keypoints else ()
@@ -138,6 +141,20 @@ def label_path(picture: Path) -> Path:
             parts[at] = "labels"
             break
     return Path(*parts).with_suffix(".txt")
+
+
+def orphan_labels(pictures: Sequence[Path]) -> list[Path]:
+    """Return the files in the label folders of ``pictures``, whole folders of them, that belong to none of them."""
+    expected = {label_path(picture) for picture in pictures}
+    folders = sorted({path.parent for path in expected if "labels" in path.parent.parts})
+    found = (path for folder in folders for path in sorted(folder.glob("*.txt")))
+    return [path for path in found if path not in expected and path.name != "classes.txt"]
+
+
+def lists_folders(data: DatasetFile, source: Source) -> bool:
+    """Return whether a split is made of whole folders: one that a file lists may leave labelled pictures out."""
+    entries = data.entries(source.split)
+    return bool(source.images) if not entries else all(_resolve(entry, data).is_dir() for entry in entries)
 
 
 def label_places(source: Source, pictures: Sequence[Path]) -> set[Path]:
