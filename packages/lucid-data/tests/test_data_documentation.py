@@ -32,4 +32,6 @@ def test_public_functions_and_classes_say_what_they_return():
     for name in lucid_data.__all__:
         item = getattr(lucid_data, name)
         if isinstance(item, type) or (callable(item) and hasattr(item, "__module__")):
-            assert name in ("EvalLoader", "Task", "Layout", "Format", "Pictures", "DotaVersion") or item.__doc__, name
+            assert (
+                name in ("EvalLoader", "Task", "Layout", "Format", "Pictures", "DotaVersion") or item.__doc__
+            ), name
