@@ -2,13 +2,32 @@ import math
 
 import pytest
 
+from lucid_data import policy_for
 from lucid_train import DetectionLitModule, FitConfig, RunLength, load_config, resolve
 
 
 def test_nothing_is_left_open():
     chosen = resolve(FitConfig(), RunLength(images=118287, steps_per_epoch=7393, epochs=100))
     assert None not in (chosen.optimizer.lr, chosen.optimizer.warmup_epochs, chosen.ema.decay, chosen.ema.tau)
-    assert None not in (chosen.data.image_size, chosen.augment.close_mosaic)
+    assert chosen.data.image_size is not None
+    assert None not in chosen.augment.model_dump().values()
+
+
+@pytest.mark.parametrize(
+    ("size", "task"), [("n", "detect"), ("x", "detect"), ("s", "segment"), ("m", "pose")]
+)
+def test_the_augmentation_of_a_stored_run_is_that_of_its_size_and_task(size, task):
+    given = {"model.size": size, "model.task": task, "augment.hue": 0.5}
+    chosen = resolve(
+        load_config("detect", given), RunLength(images=100, steps_per_epoch=7, epochs=10)
+    ).augment
+    policy = policy_for(size, task)
+    assert (chosen.mosaic, chosen.mixup, chosen.copy_paste) == (
+        policy.mosaic,
+        policy.mixup,
+        policy.copy_paste,
+    )
+    assert (chosen.scale, chosen.translate, chosen.hue) == (policy.scale, policy.translate, 0.5)
 
 
 def test_given_values_are_kept():

@@ -7,7 +7,8 @@ import pytest
 
 from lucid_data import synthetic
 from lucid_train import ConfigError, DetectionDataModule, load_config
-from lucid_train.datamodule import augment_policy, choose_splits
+from lucid_train.auto import augment_policy
+from lucid_train.datamodule import choose_splits
 from lucid_train.switches import check_switches
 
 

@@ -1,10 +1,10 @@
 """Trains lucid detectors: configuration, loop, checkpoints, exact resume."""
 
-from lucid_train.auto import RunLength, resolve
+from lucid_train.auto import RunLength, augment_policy, resolve
 from lucid_train.available import usable_switches
 from lucid_train.callbacks import Interrupted, Observer, Progress
 from lucid_train.config import ConfigError, FitConfig, load_config, recipes
-from lucid_train.datamodule import DetectionDataModule, augment_policy
+from lucid_train.datamodule import DetectionDataModule
 from lucid_train.device import chosen_device
 from lucid_train.evaluate import default_split, evaluate
 from lucid_train.files import write_json, write_text

@@ -1,13 +1,17 @@
-"""Chooses what the user left open, from the number of images and epochs.
+"""Chooses what the user left open: by size and task, by the number of images and epochs.
 
 Each rule is a pure function of counts, so that a run can be reproduced from its resolved configuration alone.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lucid_train.config import FitConfig
+from lucid_data import AugmentPolicy, policy_for
+from lucid_train.config import AugmentConfig, FitConfig
 from lucid_train.tasks import task_row
+
+# what the two have in common; when mosaic ends is the loader's affair
+_POLICY = tuple(name for name in AugmentConfig.model_fields if name != "close_mosaic")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ def resolve(config: FitConfig, length: RunLength) -> FitConfig:
         True
     """
     optimizer, loss, ema, augment = config.optimizer, config.loss, config.ema, config.augment
+    policy = augment_policy(config)
     return config.updated(
         data={"image_size": config.data.image_size or task_row(config.model.task).image_size},
         optimizer={
@@ -46,10 +51,15 @@ def resolve(config: FitConfig, length: RunLength) -> FitConfig:
             "decay": 0.9999 if ema.decay is None else ema.decay,
             "tau": ema_tau(length) if ema.tau is None else ema.tau,
         },
-        augment={
-            "close_mosaic": close_mosaic(length) if augment.close_mosaic is None else augment.close_mosaic
-        },
+        augment={name: getattr(policy, name) for name in _POLICY}
+        | {"close_mosaic": close_mosaic(length) if augment.close_mosaic is None else augment.close_mosaic},
     )
+
+
+def augment_policy(config: FitConfig) -> AugmentPolicy:
+    """Return the policy of the size and task with the configuration's overrides."""
+    chosen = {name: value for name in _POLICY if (value := getattr(config.augment, name)) is not None}
+    return replace(policy_for(config.model.size, config.model.task), **chosen)
 
 
 def learning_rate(config: FitConfig, length: RunLength) -> float:

@@ -2,14 +2,13 @@
 
 import hashlib
 import logging
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import lightning
 
 from lucid_data import (
-    AugmentPolicy,
     Batch,
     Catalog,
     EvalLoader,
@@ -22,11 +21,11 @@ from lucid_data import (
     eval_loader,
     jitter_batch,
     open_catalog,
-    policy_for,
     train_loader,
 )
+from lucid_train.auto import augment_policy
 from lucid_train.balance import balanced
-from lucid_train.config import AugmentConfig, FitConfig
+from lucid_train.config import FitConfig
 from lucid_train.processes import loader_workers, rank, world_size
 from lucid_train.splits import default_splits, missing_split
 from lucid_train.tasks import task_row
@@ -180,17 +179,6 @@ def choose_splits(config: FitConfig) -> tuple[str, str]:
     if val is None:
         raise missing_split(config.data.path, "validation", present, "--set data.val_split=NAME")
     return train, val
-
-
-def augment_policy(config: FitConfig) -> AugmentPolicy:
-    """Return the policy of the size and task with the configuration's overrides."""
-    known = {field.name for field in fields(AugmentPolicy)}
-    overrides = {
-        name: value
-        for name in AugmentConfig.model_fields
-        if (value := getattr(config.augment, name)) is not None and name in known
-    }
-    return replace(policy_for(config.model.size, config.model.task), **overrides)
 
 
 def data_identity(catalog: Catalog) -> dict[str, Any]:

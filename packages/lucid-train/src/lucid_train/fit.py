@@ -155,12 +155,14 @@ def _settled(config: FitConfig, resume: str | None) -> _Start:
         batch = chosen_batch(config, data) if folder is None else stored_config(folder).data.batch
         config = config.updated(data={"batch": from_first(batch)})
         log.info("data.batch: %d", config.data.batch)
-    config = resolve(config, run_length(config, len(data.train_catalog)))
+    images = len(data.train_catalog)
+    config = resolve(config, run_length(config, images))
     data.use(config)
     identity = data_identity(data.train_catalog)
     tell_about(data.train_catalog)
     if folder is not None:
-        require_same(stored_config(folder), config)
+        stored = stored_config(folder)
+        require_same(resolve(stored, run_length(stored, images)), config)
         if checkpoint is None:
             log.warning("%s has no checkpoint yet: starting from its first step", folder)
         else:
