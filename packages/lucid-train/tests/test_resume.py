@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from lucid_data import synthetic
 from lucid_train import ConfigError, fit, stored_config
@@ -152,9 +153,21 @@ def test_resuming_half_a_checkpoint_is_refused(small_config, reference, tmp_path
         fit(small_config().updated(run={"output": copy}), resume="last")
 
 
-def test_a_copied_run_continues_in_its_own_folder(small_config, reference, tmp_path):
+def test_resuming_from_weights_alone_is_refused(small_config, reference, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(reference.run, copy)
+    last = copy / "checkpoints" / "last.ckpt"
+    state = torch.load(last, weights_only=True)
+    torch.save({key: value for key, value in state.items() if key != "global_step"}, last)
+    with pytest.raises(ConfigError, match="no state of a run"):
+        fit(small_config().updated(run={"output": copy}), resume="last")
+
+
+def test_a_copied_run_with_open_values_continues_in_its_own_folder(small_config, reference, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(reference.run, copy)
+    open_again = stored_config(copy).updated(augment={"mixup": None, "scale": None})
+    (copy / "config.yaml").write_text(open_again.to_yaml(), encoding="utf-8")
     result = fit(
         stored_config(copy).updated(run={"fingerprint": True}), resume=str(copy / "checkpoints" / "last.ckpt")
     )

@@ -99,13 +99,18 @@ def forget_run(folder: Path) -> None:
 
 
 def require_same_data(checkpoint: Path, identity: dict[str, Any]) -> None:
-    """Raise ConfigError where the training set is not the one that a checkpoint was trained on.
+    """Raise ConfigError where a checkpoint is not that of a run on this training set.
 
     Raises:
         ValueError: the file is no readable checkpoint.
     """
     describe(checkpoint)
-    stored = _checkpoint(checkpoint).get("lucid_train", {}).get("data", {})
+    content = _checkpoint(checkpoint)
+    if "global_step" not in content:
+        raise ConfigError(
+            f"{checkpoint} holds weights and no state of a run; begin one from them with --init"
+        )
+    stored = content.get("lucid_train", {}).get("data", {})
     for key, what in (("classes", "classes"), ("images", "number of images"), ("files", "files")):
         if key in stored and stored[key] != identity[key]:
             detail = "" if key == "files" else f" ({identity[key]}, before {stored[key]})"
