@@ -1,8 +1,7 @@
 """Labels under an affine map, clipped to a window, and which of them are still worth keeping.
 
 A sample has a few dozen boxes, and a call on a small tensor costs more than its arithmetic: boxes are moved, cut and
-judged through NumPy views of the same memory, a third of the time. The operations and their order, and so the bits, are
-those of torch.
+judged through NumPy views of the same memory. They are float32 on the CPU without gradients, as in ``Targets``.
 """
 
 from __future__ import annotations
