@@ -3,6 +3,7 @@
 import cProfile
 import sys
 import tempfile
+from collections import deque
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +37,8 @@ ROUTES: dict[str, tuple[str | None, bool]] = {
     "decoded cache, device colour": ("decoded", True),
     "prepared cache, device colour": ("prepared", True),
 }
+HELD = 16
+"""Samples and pictures kept at a time, as a worker keeps those of a batch."""
 STAGES = {
     "decode": ("catalog", "images", "picture_cache", "letterbox"),
     "draw": ("affine", "mosaic", "mixup", "copy_paste"),
@@ -137,7 +140,7 @@ def measured(catalog: Catalog, image_size: int, count: int, route: str) -> Row:
 
 def decode_ms(catalog: Catalog, indices: list[int]) -> float:
     """Return the mean milliseconds of reading one of the pictures at ``indices``."""
-    return once(lambda: [catalog.image(index) for index in indices]) / len(indices)
+    return once(lambda: deque(map(catalog.image, indices), HELD)) / len(indices)
 
 
 def sample_ms(pipeline: TrainPipeline, count: int) -> float:
@@ -145,7 +148,7 @@ def sample_ms(pipeline: TrainPipeline, count: int) -> float:
     order = pipeline.order(0).tolist()[:count]
     for index in pipeline.order(1).tolist()[:8]:
         pipeline(1, index)
-    return once(lambda: [pipeline(0, index) for index in order]) / len(order)
+    return once(lambda: deque((pipeline(0, index) for index in order), HELD)) / len(order)
 
 
 def stage_shares(pipeline: TrainPipeline, count: int) -> dict[str, float]:
