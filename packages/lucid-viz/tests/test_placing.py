@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 
 from lucid_data import Targets
@@ -134,6 +134,24 @@ def extents(ax):
     return [(b.x0 - frame.x0, frame.y1 - b.y1, b.width, b.height) for b in boxes], frame.size
 
 
+class Recorder(RendererAgg):
+    """Notes the texts that are drawn."""
+
+    def __init__(self, figure):
+        super().__init__(*figure.bbox.size, figure.dpi)
+        self.texts = []
+
+    def draw_text(self, gc, x, y, s, *rest, **options):
+        self.texts.append(s)
+
+
+def written_on(figure):
+    """The texts that are drawn, in order."""
+    recorder = Recorder(figure)
+    figure.draw(recorder)
+    return recorder.texts
+
+
 def plates_in_pixels(predictions, monkeypatch):
     put = []
 
@@ -202,11 +220,55 @@ def test_captions_follow_the_view():
     draw_predictions(ax, found([[10, 10, 40, 40], [200, 100, 260, 160]]))
     ax.set_xlim(150, 350)
     ax.set_ylim(220, 90)
-    FigureCanvasAgg(figure).draw()
-    assert {text.get_text(): text.get_visible() for text in ax.texts} == {
-        "a long name 0.90": False,
-        "dog 0.50": True,
-    }
+    assert written_on(figure) == ["dog 0.50"]
+    ax.set_xlim(0, W)
+    ax.set_ylim(H, 0)
+    assert written_on(figure) == ["dog 0.50", "a long name 0.90"]
+
+
+@pytest.mark.parametrize("take_away", [lambda text: text.remove(), lambda text: text.set_visible(False)])
+def test_captions_taken_away_by_the_owner_of_the_axes_stay_away_and_take_no_place(take_away):
+    def drawn(boxes):
+        figure = Figure(figsize=(5, 3))
+        ax = figure.subplots()
+        show_image(ax, torch.zeros(3, H, W, dtype=torch.uint8))
+        draw_predictions(ax, found(boxes))
+        return figure, ax
+
+    figure, ax = drawn([[180, 100, 230, 150]] * 2)
+    dog, cat = ax.texts
+    take_away(cat)
+    for _ in range(2):
+        assert written_on(figure) == ["dog 0.50"]
+    alone, its_ax = drawn([[180, 100, 230, 150]])
+    written_on(alone)
+    assert dog.get_position() == pytest.approx(its_ax.texts[0].get_position())
+
+
+def test_captions_take_no_part_in_the_layout():
+    """Before it is placed, the caption at the picture's right end sticks out of it."""
+    places = []
+    for shown in (True, False):
+        figure = Figure(figsize=(4, 2), layout="constrained")
+        ax = figure.subplots()
+        show_image(ax, torch.zeros(3, H, W, dtype=torch.uint8))
+        draw_predictions(ax, found([[390, 0, 400, 30]]), RenderOptions(show_labels=shown))
+        FigureCanvasAgg(figure).draw()
+        places.append(ax.get_position().bounds)
+    assert places[0] == places[1]
+
+
+def test_a_caption_that_is_longer_than_the_picture_ends_with_it():
+    figure = Figure(figsize=(4, 2))
+    ax = figure.add_axes((0.25, 0.25, 0.25, 0.5))
+    show_image(ax, torch.zeros(3, H, W, dtype=torch.uint8))
+    draw_predictions(ax, found([[20, 100, 60, 130]]), RenderOptions(font_size=20))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (plate,), size = extents(ax)
+    assert plate[2] > size[0]
+    beside = np.asarray(canvas.buffer_rgba())[:, int(ax.bbox.x1) + 2 :, :3]
+    assert (beside == 255).all()
 
 
 def test_captions_written_later_keep_clear_of_those_before():

@@ -19,12 +19,23 @@ DOWNWARDS = np.array((1.0, -1.0))
 """Turns the upward y of figures into the downward y of pictures, and back."""
 
 
+class _Caption(Text):
+    """A text that is drawn where its object is in view; whether it is visible at all is its owner's choice."""
+
+    in_view = True
+
+    def draw(self, renderer: RendererBase, *args: Any, **kwargs: Any) -> None:
+        """Draw the text, unless its object is out of view."""
+        if self.in_view:
+            super().draw(renderer, *args, **kwargs)
+
+
 def write_captions(
     ax: Axes, texts: Sequence[str], colors: Sequence[str], corners: Floats, size: float
 ) -> None:
     """Write captions beside objects, over everything drawn: see :func:`lucid_viz.placing.place`.
 
-    They keep clear of those written before on the same axes.
+    They keep clear of those written before on the same axes. The axes' owner may hide or remove them as any text.
 
     Args:
         ax: axes that show the image.
@@ -47,9 +58,9 @@ def write_captions(
     placer.captions += reversed(written)
 
 
-def _text(ax: Axes, text: str, color: str, corners: Floats, size: float) -> Text:
+def _text(ax: Axes, text: str, color: str, corners: Floats, size: float) -> _Caption:
     x, y = highest(corners.tolist())
-    written = ax.text(
+    written = _Caption(
         x,
         y,
         text,
@@ -57,10 +68,9 @@ def _text(ax: Axes, text: str, color: str, corners: Floats, size: float) -> Text
         color=text_color(color),
         verticalalignment="bottom",
         bbox={"facecolor": color, "edgecolor": "none", "pad": PAD, "alpha": 0.85},
-        clip_on=True,
         parse_math=False,  # a class name is text, dollar signs and all
     )
-    written.set_in_layout(False)
+    ax.add_artist(written)  # clipped to the axes, and so no part of the layout either
     return written
 
 
@@ -73,23 +83,23 @@ class _Captions(Artist):
 
     def __init__(self) -> None:
         super().__init__()
-        self.captions: list[tuple[Text, Floats]] = []
-        self.set_in_layout(False)
+        self.captions: list[tuple[_Caption, Floats]] = []
         self.set_zorder(2.5)  # after lines, before texts
 
     def draw(self, renderer: RendererBase, *args: Any, **kwargs: Any) -> None:
-        """Place the captions of objects that are in view and hide the others."""
-        if self.axes is None or not self.captions:
+        """Place the captions of objects that are in view, of those that the owner of the axes has left there."""
+        present = [(text, c) for text, c in self.captions if text.axes is self.axes and text.get_visible()]
+        if self.axes is None or not present:
             return
         frame, pad = self.axes.bbox, float(np.asarray(renderer.points_to_pixels(PAD)))
         size, origin = (float(frame.width), float(frame.height)), np.array((frame.x0, frame.y1))
         # from here in pixels from the left upper corner of the picture
-        data = np.concatenate([corners for _, corners in self.captions])
+        data = np.concatenate([corners for _, corners in present])
         corners = (self.axes.transData.transform(data) - origin).reshape(-1, 4, 2) * DOWNWARDS
         in_view = ((corners.max(1) >= 0) & (corners.min(1) <= size)).all(1)
-        for (text, _), visible in zip(self.captions, in_view.tolist(), strict=True):
-            text.set_visible(visible)
-        texts = [text for text, _ in self.captions if text.get_visible()]
+        for (text, _), seen in zip(present, in_view.tolist(), strict=True):
+            text.in_view = seen
+        texts = [text for text, _ in present if text.in_view]
         if not texts:
             return
         extents = [text.get_window_extent(renderer) for text in texts]
