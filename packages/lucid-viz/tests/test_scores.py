@@ -1,9 +1,11 @@
 """Score and data set figures show the numbers they are given."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from lucid_data import ConfusionMatrix, Curves, Stats, open_catalog, stats, synthetic
-from lucid_viz import plot_confusion, plot_precision_recall, plot_stats
+from lucid_viz import plot_confusion, plot_precision_recall, plot_stats, save_figure
 
 
 def curves(classes: int) -> Curves:
@@ -21,6 +23,19 @@ def test_the_legend_states_average_precision_over_scored_classes():
     assert [text.get_text() for text in right.get_legend().get_texts()] == ["c1 0.505", "c2 0.505"]
     titles = [ax.get_legend().get_title().get_text() for ax in (left, right)]
     assert titles == ["overlap: mean AP", "class, AP"]
+
+
+def test_names_of_classes_are_text_on_one_line(tmp_path):
+    names = ("a", "two\nlines \udcff", r"$\frac3$")
+    plain = ["two lines", r"$\frac3$"]
+    figure = plot_precision_recall(replace(curves(3), class_names=names))
+    legend = figure.axes[1].get_legend().get_texts()
+    assert [text.get_text() for text in legend] == [f"{name} 0.505" for name in plain]
+    save_figure(figure, tmp_path / "curves.png", dpi=20)
+    matrix = plot_confusion(ConfusionMatrix(np.eye(4, dtype=np.int64), names)).axes[0]
+    assert [tick.get_text() for tick in matrix.get_yticklabels()] == ["a", *plain, "background"]
+    counted = Stats(1, 0, 3, dict.fromkeys(names, 1), 1, 1, 1, 0, 0, {}, {"8-16": 3}, {"9 x 9": 1})
+    assert [tick.get_text() for tick in plot_stats(counted).axes[0].get_yticklabels()] == ["a", *plain]
 
 
 def test_many_classes_are_lines_behind_their_mean():

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from lucid_data import ConfusionMatrix, Curves, Stats
 from lucid_viz.style import PALETTE, class_color
+from lucid_viz.words import plain_name
 
 _NAMED = 10
 _BARS = 25
@@ -36,7 +37,10 @@ def plot_precision_recall(curves: Curves) -> Figure:
     for c in scored:
         precision = curves.precision[0][:, c]
         style: dict[str, Any] = (
-            {"color": class_color(int(c)), "label": f"{curves.class_names[c]} {precision.mean():.3f}"}
+            {
+                "color": class_color(int(c)),
+                "label": f"{plain_name(curves.class_names[c])} {precision.mean():.3f}",
+            }
             if named
             else {"color": "0.8", "linewidth": 0.7}
         )
@@ -54,7 +58,7 @@ def _finish(ax: Axes, title: str, drawn: bool, legend: str) -> None:
     ax.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
     ax.grid(alpha=0.25)
     if drawn:
-        ax.legend(
+        drawn_names = ax.legend(
             title=legend,
             title_fontsize=8,
             alignment="left",
@@ -63,6 +67,8 @@ def _finish(ax: Axes, title: str, drawn: bool, legend: str) -> None:
             edgecolor="none",
             loc="lower left",
         )
+        for text in drawn_names.get_texts():
+            text.set_parse_math(False)
     else:
         ax.text(0.5, 0.5, "nothing to score", ha="center", va="center", transform=ax.transAxes, color="0.5")
 
@@ -71,7 +77,7 @@ def plot_confusion(matrix: ConfusionMatrix) -> Figure:
     """Return an open figure of a confusion matrix, coloured by share of the true class."""
     counts = matrix.counts.astype(np.float64)
     shares = counts / np.maximum(counts.sum(0, keepdims=True), 1.0)
-    names = [*matrix.class_names, "background"]
+    names = [*map(plain_name, matrix.class_names), "background"]
     side = float(np.clip(2.5 + 0.45 * len(names), 4.0, 14.0))
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")
     ax: Any = figure.subplots()
@@ -111,7 +117,7 @@ def _bars(ax: Axes, counts: Mapping[str, int], title: str) -> None:
     places = range(len(shown))
     bars = ax.barh(places, list(shown.values()), color=PALETTE[1])
     ax.bar_label(bars, padding=3, fontsize=8)
-    ax.set_yticks(places, list(shown), fontsize=8, parse_math=False)
+    ax.set_yticks(places, [*map(plain_name, shown)], fontsize=8, parse_math=False)
     # the first one on top, and a single bar no wider than others
     ax.set_ylim(max(len(shown), 6) - 0.5, -0.5)
     if more:
