@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lucid_models import Predictions
-from lucid_viz import RenderOptions, burn_predictions, comparison_sheet, enlarge, nothing_above
+from lucid_viz import RenderOptions, burn_predictions, comparison_sheet, enlarge, nothing_above, raster
 
 
 def found(height, width, scores=(0.9,), **fields) -> Predictions:
@@ -82,7 +82,19 @@ def test_a_drawing_says_it_in_its_corner_unless_captions_are_left_out():
     assert changed.amin(0).tolist() == [0, 0]
     assert changed.amax(0)[0] < 30
     assert torch.equal(burn_predictions(image, nothing, RenderOptions(show_labels=False)), image)
-    assert torch.equal(burn_predictions(image, found(60, 640, ())), image)
+
+
+@pytest.mark.parametrize(
+    ("scores", "fields"), [((), {}), ((), {"highest_score": 0.07}), ((0.2,), {}), ((0.2, 0.9), {})]
+)
+def test_a_drawing_says_what_the_title_of_a_sheet_says(monkeypatch, scores, fields):
+    image, said = torch.zeros(3, 32, 640, dtype=torch.uint8), []
+    plate = raster._plate
+    monkeypatch.setattr(raster, "_plate", lambda text, *rest: said.append(text) or plate(text, *rest))
+    predictions = found(32, 640, scores, **fields)
+    burn_predictions(image, predictions)
+    title = comparison_sheet([image], [predictions]).axes[0].get_title().removeprefix("predictions")
+    assert [f": {text}" for text in said if "nothing" in text] == ([title] if title else [])
 
 
 def test_scores_are_said_with_two_digits():
@@ -90,7 +102,28 @@ def test_scores_are_said_with_two_digits():
     assert nothing_above(0.5, 0.0) == "nothing above 0.5; highest 0"
 
 
-def test_plates_are_equally_high_whatever_their_letters():
-    from lucid_viz.raster import _plate
+@pytest.mark.parametrize(
+    ("confidence", "highest", "said"),
+    [
+        (0.3, 0.299, "0.29"),
+        (0.255, 0.255, "0.25"),
+        (1, 0.999, "0.99"),
+        (0.7, 0.7, "0.7"),
+        (0.3, 0.2849, "0.28"),
+    ],
+)
+def test_rounding_does_not_lift_the_highest_score_to_the_confidence(confidence, highest, said):
+    assert nothing_above(confidence, highest) == f"nothing above {confidence}; highest {said}"
 
-    assert len({_plate(text, "#000000", 13).height for text in ("ace", "Ag", "square 0.91", "0.50")}) == 1
+
+def test_a_score_above_the_confidence_that_was_dropped_before_is_not_denied():
+    image = torch.zeros(3, 32, 40, dtype=torch.uint8)
+    dropped = found(32, 40, (), highest_score=0.4)  # as a predictor with confidence 0.5 leaves it
+    figure = comparison_sheet([image], [dropped], options=RenderOptions(confidence=0.25))
+    assert figure.axes[0].get_title() == "predictions: nothing kept; highest 0.4"
+
+
+def test_plates_are_equally_high_whatever_their_letters():
+    assert (
+        len({raster._plate(text, "#000000", 13).height for text in ("ace", "Ag", "square 0.91", "0.50")}) == 1
+    )

@@ -81,7 +81,7 @@ def test_difficult_objects_are_dotted(axes):
 
 def test_the_name_of_an_only_class_is_the_title_and_not_written_beside_objects():
     image = torch.zeros(3, 32, 32, dtype=torch.uint8)
-    for names, written, title in ((("a",), 0, "a"), (("a", "b"), 1, "")):
+    for names, written, title in ((("a",), 0, "a"), (("a\nb",), 0, "a b"), (("a", "b"), 1, "")):
         figure = batch_sheet([image], [one_of_everything()], names, task="obb")
         assert sum(len(ax.texts) for ax in figure.axes) == written
         assert figure.get_suptitle() == title

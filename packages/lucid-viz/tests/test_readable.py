@@ -7,7 +7,18 @@ import torch
 from matplotlib.figure import Figure
 
 from lucid_models import Predictions
-from lucid_viz import PALETTE, RenderOptions, burn_predictions, draw_ground_truth, draw_predictions
+from lucid_viz import (
+    PALETTE,
+    RenderOptions,
+    burn_predictions,
+    comparison_sheet,
+    draw_ground_truth,
+    draw_predictions,
+    enlarge,
+    save_figure,
+    save_image,
+    show_image,
+)
 from lucid_viz.marks import highest
 from lucid_viz.style import casing, luminance, rgb
 
@@ -70,9 +81,58 @@ def test_parts_that_do_not_fit_are_refused(change, message):
             draw(replace(BOX, **change))
 
 
-def test_predictions_of_another_image_are_refused():
+@pytest.mark.parametrize("draw", [burn_predictions, enlarge, lambda i, p: comparison_sheet([i], [p])])
+def test_predictions_of_another_image_are_refused(draw):
     with pytest.raises(ValueError, match=r"image of \(50, 80\)"):
-        burn_predictions(torch.zeros(3, 50, 80, dtype=torch.uint8), BOX)
+        draw(torch.zeros(3, 50, 80, dtype=torch.uint8), BOX)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        torch.zeros(3, 60, 80),
+        torch.zeros(1, 60, 80, dtype=torch.uint8),
+        torch.zeros(60, 80, dtype=torch.uint8),
+        torch.zeros(3, 0, 80, dtype=torch.uint8),
+    ],
+    ids=["float", "grey", "flat", "empty"],
+)
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda image, _: show_image(Figure().subplots(), image),
+        lambda image, _: burn_predictions(image, BOX),
+        lambda image, _: enlarge(image, BOX),
+        lambda image, folder: save_image(image, folder / "new" / "a.png"),
+    ],
+    ids=["show", "burn", "enlarge", "save"],
+)
+def test_what_is_no_image_is_refused(draw, image, tmp_path):
+    with pytest.raises(ValueError, match=r"image of shape .*: give \(3, H, W\), uint8 RGB"):
+        draw(image, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("two\nlines", "two lines"),
+        (" a\r\n\tb ", "a b"),
+        ("a\x85b", "a b"),
+        ("\x1b[31mred\x00", "[31mred"),
+        ("a\u2028b", "a b"),
+        ("half \udcff", "half"),
+        ("na\u200cme", "na\u200cme"),
+        ("", "0"),
+        (" \n", "0"),
+    ],
+)
+def test_a_class_name_may_hold_anything_and_is_one_line(name, written, tmp_path):
+    named = replace(BOX, names=(name, "other"))
+    burn_predictions(torch.zeros(3, 60, 80, dtype=torch.uint8), named)
+    figure = comparison_sheet([torch.zeros(3, 60, 80, dtype=torch.uint8)], [named])
+    save_figure(figure, tmp_path / "drawn.png", dpi=20)
+    assert figure.axes[0].texts[0].get_text() == f"{written} 0.90"
 
 
 @pytest.mark.parametrize("name", ["box_width", "truth_width", "font_size", "bone_width"])

@@ -154,7 +154,7 @@ def test_burned_boxes_cover_their_edge_pixels_and_leave_the_rest(image):
 
 
 def test_burning_nothing_returns_an_equal_copy(image):
-    drawn = burn_predictions(image, found(scores=[]))
+    drawn = burn_predictions(image, found(scores=[]), RenderOptions(show_labels=False))
     assert torch.equal(drawn, image)
     assert drawn.data_ptr() != image.data_ptr()
 
@@ -280,6 +280,13 @@ def test_legends_of_curves_are_words_and_name_the_dotted_line():
     ]
     # the table's epoch 1 is the second one
     assert {tuple(ax.lines[-1].get_xdata()) for ax in figure.axes} == {(2, 2)}
+
+
+@pytest.mark.parametrize(("first_without", "lines"), [(2, 1), (3, 0)])
+def test_mosaic_that_did_not_end_before_the_run_stopped_is_not_marked(first_without, lines):
+    """The last epoch of three is the table's epoch 2."""
+    (ax, *_) = plot_curves({"epoch": [0, 1, 2], "val/mAP": [0.1, 0.2, 0.3]}, mark_epoch=first_without).axes
+    assert len([line for line in ax.lines if line.get_label() == "mosaic ends"]) == lines
 
 
 def test_metrics_tables_are_read_and_faults_named(tmp_path):

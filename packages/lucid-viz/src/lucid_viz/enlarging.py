@@ -5,6 +5,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from lucid_models import Predictions
+from lucid_viz.marks import check_image, check_predictions
 
 LEAST_SIDE = 600
 """What the longer side of a drawn picture has at least, pixels: drawings are made for 640 and more."""
@@ -21,7 +22,7 @@ def enlarge(image: Tensor, predictions: Predictions) -> tuple[Tensor, Prediction
         predictions: in its pixels.
 
     Raises:
-        ValueError: not an image of that form, or one without pixels.
+        ValueError: not an image of that form, or predictions of another image size or with parts that differ in number.
 
     Example:
         >>> import torch
@@ -31,14 +32,13 @@ def enlarge(image: Tensor, predictions: Predictions) -> tuple[Tensor, Prediction
         >>> image.shape, found.boxes.tolist()
         (torch.Size([3, 400, 600]), [[4.0, 8.0, 36.0, 36.0]])
     """
-    if image.ndim != 3 or image.shape[0] != 3 or not image.numel():
-        raise ValueError(f"image of shape {tuple(image.shape)}: give (3, H, W), uint8 RGB")
-    factor = -(-LEAST_SIDE // max(image.shape[1:]))
+    height, width = check_image(image)
+    check_predictions(predictions, (height, width))
+    factor = -(-LEAST_SIDE // max(height, width))
     if factor == 1:
         return image, predictions
     lengths = predictions.boxes.new_tensor([factor] * 4 + [1])
     masks, rboxes, points = predictions.masks, predictions.rboxes, predictions.keypoints
-    height, width = predictions.image_size
     return _repeated(image, factor), replace(
         predictions,
         boxes=predictions.boxes * factor,

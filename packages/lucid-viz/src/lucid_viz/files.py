@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from lucid_viz.marks import check_image
+
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 110) -> None:
     """Write a figure; png, pdf, svg and whatever else the figure's canvas can write.
@@ -29,8 +31,9 @@ def save_image(image: Tensor, path: str | Path) -> None:
     """Write a uint8 RGB image (3, H, W) under the format of the path's suffix; the file appears when complete.
 
     Raises:
-        ValueError: a suffix that names no image format.
+        ValueError: not an image of that form, or a suffix that names no image format.
     """
+    check_image(image)
     path = Path(path)
     formats = Image.registered_extensions()
     if path.suffix.lower() not in formats:

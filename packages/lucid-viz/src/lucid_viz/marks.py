@@ -5,10 +5,12 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.patheffects import withStroke
+from torch import Tensor
 
 from lucid_geometry import rboxes_to_polygons
 from lucid_models import Predictions
@@ -20,6 +22,13 @@ TINT = 0.45
 
 Points = list[list[float]]
 _Drawn = TypeVar("_Drawn", bound=Artist)
+
+
+def check_image(image: Tensor) -> tuple[int, int]:
+    """Return the height and width of a uint8 RGB image (3, H, W); ValueError for anything else or without pixels."""
+    if image.ndim != 3 or image.shape[0] != 3 or image.dtype != torch.uint8 or not image.numel():
+        raise ValueError(f"image of shape {tuple(image.shape)}, {image.dtype}: give (3, H, W), uint8 RGB")
+    return image.shape[1], image.shape[2]
 
 
 def check_predictions(predictions: Predictions, image_size: tuple[int, int] | None = None) -> None:

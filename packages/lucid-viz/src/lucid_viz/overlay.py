@@ -13,6 +13,7 @@ from lucid_models import Detector, Predictions, Predictor
 from lucid_viz.captions import write_captions
 from lucid_viz.marks import (
     bones,
+    check_image,
     check_predictions,
     closed_line,
     mask_tint,
@@ -22,7 +23,7 @@ from lucid_viz.marks import (
 from lucid_viz.skeletons import edges_to_draw
 from lucid_viz.style import RenderOptions, class_color
 from lucid_viz.truth import draw_ground_truth
-from lucid_viz.words import captions_of, note
+from lucid_viz.words import captions_of, note, plain_name
 
 
 def show_image(ax: Axes, image: Tensor) -> None:
@@ -31,9 +32,7 @@ def show_image(ax: Axes, image: Tensor) -> None:
     Raises:
         ValueError: not an image of that form.
     """
-    if image.ndim != 3 or image.shape[0] != 3:
-        raise ValueError(f"image of shape {tuple(image.shape)}: give (3, H, W), uint8 RGB")
-    height, width = image.shape[1:]
+    height, width = check_image(image)
     ax.imshow(image.permute(1, 2, 0).cpu().numpy(), extent=(0, width, height, 0), interpolation="nearest")
     ax.set_xlim(0, width)
     ax.set_ylim(height, 0)
@@ -147,7 +146,7 @@ def comparison_sheet(
     Where nothing is above the confidence, the panel's title says so, and the highest score where it is known.
 
     Raises:
-        ValueError: no image, or counts that differ.
+        ValueError: no image, counts that differ, or predictions of another image size.
     """
     counts = {len(images), len(predictions), len(images if annotations is None else annotations)}
     if not images or len(counts) > 1:
@@ -163,6 +162,7 @@ def comparison_sheet(
         if annotations is not None:
             show_image(grid[row][0], image)
             draw_ground_truth(grid[row][0], annotations[row], task_of(found), found.names, options)
+        check_predictions(found, check_image(image))
         show_image(grid[row][-1], image)
         draw_predictions(grid[row][-1], found, options)
         grid[row][-1].set_title(note(found, confidence))
@@ -206,7 +206,7 @@ def batch_sheet(
     for ax in cells:
         ax.set_axis_off()
     if len(names) == 1:
-        figure.suptitle(names[0], parse_math=False)
+        figure.suptitle(plain_name(names[0]), parse_math=False)
     options = RenderOptions(font_size=6.0, show_labels=len(names) > 1, skeleton=skeleton)
     for ax, image, targets in zip(cells, images, annotations, strict=False):
         show_image(ax, image)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lucid_geometry import rboxes_to_polygons
 from lucid_models import Predictions
-from lucid_viz.marks import TINT, check_predictions, object_corners, visible_masks
+from lucid_viz.marks import TINT, check_image, check_predictions, object_corners, visible_masks
 from lucid_viz.placing import Floats, beside, place
 from lucid_viz.skeletons import edges_to_draw
 from lucid_viz.style import RenderOptions, casing_ink, class_color, rgb, text_color
@@ -27,7 +27,7 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
     """Return a copy of the image with predictions above the confidence drawn into it, whatever their task.
 
     Captions stand inside the image, over all outlines, and apart from each other where there is room. Where nothing is
-    above the confidence and the highest score is known, both are written into the upper left corner.
+    above the confidence, that and the highest score, where it is known, are written into the upper left corner.
 
     Args:
         image: (3, H, W) uint8 RGB, the original image.
@@ -38,9 +38,7 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
         ValueError: not an image of that form, predictions of another image size or with parts that differ in number,
             or a skeleton that names a point that is not there.
     """
-    if image.ndim != 3 or image.shape[0] != 3 or image.dtype != torch.uint8:
-        raise ValueError(f"image of shape {tuple(image.shape)}, {image.dtype}: give (3, H, W), uint8 RGB")
-    check_predictions(predictions, (image.shape[1], image.shape[2]))
+    check_predictions(predictions, check_image(image))
     options = options or RenderOptions()
     pixels = image.permute(1, 2, 0).cpu().numpy().copy(order="C")
     for window, visible, color in visible_masks(predictions, options.confidence):
@@ -71,7 +69,7 @@ def burn_predictions(image: Tensor, predictions: Predictions, options: RenderOpt
             for number, text in zip(shown, captions_of(predictions, shown), strict=True)
         ]
         _put(canvas, plates, np.rint(corners[shown]))
-    elif options.show_labels and predictions.highest_score is not None:
+    elif options.show_labels:
         canvas.paste(_plate(note(predictions, options.confidence), NOTE, font_size), (0, 0))
     return torch.from_numpy(np.array(canvas)).permute(2, 0, 1).contiguous()
 
