@@ -27,8 +27,15 @@ def plot(
     if not run.exists():
         raise ConfigError(f"{run}: nothing there; give a run's folder or its metrics.csv")
     folder = run if run.is_dir() else run.parent
-    known = (folder / "config.yaml").is_file()
-    figure = plot_curves(run, mark_epoch=mosaic_end(stored_config(folder)) if known else None)
+    figure = plot_curves(run, mark_epoch=_mosaic_end(folder))
     target = output or folder / "plots" / "curves.png"
     save_figure(figure, target)
     out.print(str(target), soft_wrap=True)
+
+
+def _mosaic_end(folder: Path) -> int | None:
+    """Return where mosaic ends, None too where the table lies beside no configuration of a run: it needs none."""
+    try:
+        return mosaic_end(stored_config(folder))
+    except ConfigError:
+        return None

@@ -133,8 +133,7 @@ def _scores(judged: Judged) -> ReportSection:
 
 
 def _curves(run: Path, mosaic: int | None) -> ReportSection:
-    mark = "" if mosaic is None else "; mosaic ends at the dotted line"
-    figure = ReportFigure(plot_curves(run, mark_epoch=mosaic), f"Scores and losses by epoch{mark}")
+    figure = ReportFigure(plot_curves(run, mark_epoch=mosaic), "Scores and losses by epoch")
     return ReportSection("Curves", figures=(figure,))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lucid_data import epoch_order
 from lucid_models import Predictor
-from lucid_train import DetectionDataModule, FitConfig, stored_config
+from lucid_train import DetectionDataModule, FitConfig, augment_policy, stored_config
 from lucid_viz import RenderOptions, batch_sheet, comparison_sheet, plot_curves, save_figure, skeleton_of
 
 BATCHES = 2
@@ -49,7 +49,9 @@ def draw_curves(run: Path, path: Path) -> None:
 
 
 def mosaic_end(config: FitConfig) -> int | None:
-    """Return the first epoch without mosaic, counted from 0; None where none of the run's epochs is that."""
+    """Return the first epoch without mosaic, counted from 0; None where mosaic does not end within the run."""
+    if not augment_policy(config).mosaic:
+        return None
     end = config.run.epochs - (config.augment.close_mosaic or 0)
     return end if 0 < end < config.run.epochs else None
 
