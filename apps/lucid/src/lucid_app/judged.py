@@ -11,7 +11,7 @@ from lucid_models import Predictions, Predictor
 from lucid_train import ResultCollector, task_row
 
 OVERLAP = 0.5
-"""From which a box has found its object, where images are compared."""
+"""More than this, and a box has found its object, where images are compared."""
 
 
 @dataclass(eq=False)
@@ -35,7 +35,10 @@ class Judged:
         return found, [(t.boxes.double(), t.labels) for t in targets]
 
     def quality(self, confidence: float) -> dict[int, float]:
-        """Return F1 of boxes at overlap 0.5 for the images that have objects, best first, ties in catalog order."""
+        """Return F1 by image, of those that have objects, best first, ties in catalog order.
+
+        A box has found an object that it overlaps by more than 0.5.
+        """
         names = self.catalog.class_names
         scored = {
             index: _f1(confusion_matrix([f], [t], names, iou_threshold=OVERLAP, confidence=confidence))
@@ -43,10 +46,6 @@ class Judged:
             if len(t[1])
         }
         return dict(sorted(scored.items(), key=lambda pair: -pair[1]))
-
-    def by_quality(self, confidence: float) -> list[int]:
-        """Return the images of :meth:`quality`, best first."""
-        return list(self.quality(confidence))
 
 
 def judge(
