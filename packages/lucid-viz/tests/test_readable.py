@@ -92,7 +92,7 @@ def test_predictions_of_another_image_are_refused(draw):
     [
         torch.zeros(3, 60, 80),
         torch.zeros(1, 60, 80, dtype=torch.uint8),
-        torch.zeros(60, 80, dtype=torch.uint8),
+        torch.zeros(3, 80, dtype=torch.uint8),
         torch.zeros(3, 0, 80, dtype=torch.uint8),
     ],
     ids=["float", "grey", "flat", "empty"],
