@@ -120,6 +120,7 @@ def test_a_crash_between_the_micro_batches_of_a_step_repeats_the_step(small_conf
         fit(config, observer=stop_at(5))
     assert fit(config, resume="last").fingerprint == whole.fingerprint
     assert "continuing the run" in caplog.text
+    assert "training on the split train (22 images), validating on val (6 images)" in caplog.text
     assert "nothing was left to do" not in caplog.text
 
 

@@ -160,6 +160,9 @@ def _settled(config: FitConfig, resume: str | None) -> _Start:
     data.use(config)
     identity = data_identity(data.train_catalog)
     tell_about(data.train_catalog)
+    if is_main_process():
+        sets = [f"{one.split} ({len(one)} images)" for one in (data.train_catalog, data.val_catalog)]
+        log.info("training on the split %s, validating on %s", *sets)
     if folder is not None:
         stored = stored_config(folder)
         require_same(resolve(stored, run_length(stored, images)), config)
