@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,6 +205,16 @@ def test_damage_inside_the_archive_is_named_with_the_file(
     with pytest.raises(ValueError, match="damaged") as caught:
         read(saved)
     assert str(saved) in one_line(caught.value)
+
+
+def test_a_torchscript_file_is_told_by_what_it_is(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = tmp_path / "network.ts"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit itself
+        torch.jit.save(torch.jit.script(torch.nn.Identity()), str(path))
+    with pytest.raises(ValueError, match=r"TorchScript file.*\.torchscript"):
+        load(path)
+    assert not [one for one in recwarn if "torch.load" in str(one.message)]
 
 
 def test_other_torch_files_are_refused(tmp_path: Path) -> None:

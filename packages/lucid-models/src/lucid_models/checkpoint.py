@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from os import PathLike, fspath
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -108,6 +108,11 @@ def read_checkpoint(
         raise FileNotFoundError(f"no checkpoint at {name}")
     if not zipfile.is_zipfile(name):
         raise ValueError(f"{name} is no checkpoint: torch.save writes a zip archive and this is none")
+    with zipfile.ZipFile(name) as archive:
+        if any(PurePosixPath(member).name == "constants.pkl" for member in archive.namelist()):
+            raise ValueError(
+                f"{name} is a TorchScript file, no checkpoint; exported networks are known by the suffix .torchscript"
+            )
     try:
         content = torch.load(name, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
