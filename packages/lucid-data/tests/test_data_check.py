@@ -98,7 +98,7 @@ MESSY = [
     ("coco_missing_fields_a", "coco-no-iscrowd", 1, "'iscrowd'"),
     ("coco_missing_fields_a", "coco-no-segmentation", 1, "'segmentation'"),
     ("coco_missing_fields_a", "coco-no-id", 1, "'id'"),
-    ("coco_missing_fields_a", "coco-size-missing", 1, "2 images"),
+    ("coco_missing_fields_a", "coco-size-missing", 1, "height: 2"),
     ("coco_id_and_number_types_a", "coco-id-type", 1, "text"),
     ("coco_id_and_number_types_a", "coco-number-type", 3, "numbers as text"),
     ("coco_keypoints_inconsistent_a", "coco-num-keypoints", 1, "3 points are labelled"),
@@ -246,8 +246,9 @@ def test_rows_that_the_table_leaves_out_are_counted(coco_tree):
 
 def test_a_folder_that_fits_two_formats_is_said_to(coco_tree, yolo_tree):
     coco_tree([])
-    codes = {finding.code: finding.severity for finding in check(yolo_tree(""))}
-    assert codes["layout-ambiguous"] == "warning"
+    (one,) = [finding for finding in check(yolo_tree("")) if finding.code == "layout-ambiguous"]
+    assert one.severity == "warning"
+    assert one.message == "the folder fits coco (train) and yolo (train)"
 
 
 @pytest.mark.parametrize("task", ["segment", "obb"])

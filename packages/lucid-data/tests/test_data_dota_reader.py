@@ -161,6 +161,14 @@ def test_one_scene_reads_the_same_from_every_format(tmp_path, task):
                 assert all((points - p).abs().amax(1).min() < 1e-3 for ring in mine for p in ring)
 
 
+def test_what_is_told_once_for_a_tree_names_the_folder_of_all_its_splits(dota_tree):
+    root = dota_tree(SHIP)
+    dota_tree(SHIP, split="val")
+    (one,) = [finding for finding in check(root, "obb") if finding.code == "dota-no-header"]
+    assert one.file == str(root)
+    assert one.message == "files that begin without imagesource and gsd: 2, such as p.txt, p.txt"
+
+
 DOTA_CASES = [
     ("commas.txt", "dota-commas", "error"), ("seven_numbers.txt", "dota-columns", "error"),
     ("unknown_class.txt", "dota-class", "error"), ("unknown_class.txt", "dota-class-version", "warning"),

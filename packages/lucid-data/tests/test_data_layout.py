@@ -75,7 +75,7 @@ def test_a_tree_that_fits_two_formats_is_refused_until_told(coco_tree, yolo_tree
 
 def test_a_split_that_is_not_there_lists_places_and_splits(coco_tree):
     root = coco_tree([])
-    with pytest.raises(FileNotFoundError, match=r"it has the splits train.*instances_val.json"):
+    with pytest.raises(FileNotFoundError, match=r"choose 'train' with --split.*instances_val.json"):
         open_catalog(root, "val")
 
 

@@ -17,7 +17,7 @@ from lucid_data.formats.coco import read_coco
 from lucid_data.formats.coco_json import load_document
 from lucid_data.formats.coco_values import id_key
 from lucid_data.formats.dota import read_dota
-from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions
+from lucid_data.formats.parsed import BadImage, Classes, Parsed, ReadOptions, unreadable
 from lucid_data.formats.voc import read_voc
 from lucid_data.formats.write_coco import coco_annotations
 from lucid_data.formats.yolo import read_yolo
@@ -134,10 +134,7 @@ class Catalog:
                 image = self.image(at)
             except OSError as error:
                 if self.bad_image == "raise":
-                    said = (
-                        f"{error}; replace the file or take it out (`lucid data check` lists all such files)"
-                    )
-                    raise OSError(said) from error
+                    raise unreadable(error) from error
                 warnings.warn(f"skipped: {error}", stacklevel=2)
                 continue
             size = (image.shape[1], image.shape[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import get_args
 
@@ -76,12 +77,7 @@ def check(
             remedy = "lay it out as one of COCO, YOLO, Pascal VOC or DOTA, or say --layout (layout=)"
             found.add("layout", "error", root, "", problems[0], remedy)
             return found.all()
-    fits = dict.fromkeys(source.layout for source in sources)
-    if len(fits) > 1:
-        message = f"the folder fits {' and '.join(fits)}; what opens it has to be told which"
-        found.add(
-            "layout-ambiguous", "warning", root, "", message, "say --layout (layout=), or part the folders"
-        )
+    _check_layouts(root, sources, found)
     kinds = {kind: [source for source in sources if source.layout == kind] for kind in get_args(Layout)}
     listed: set[Path] = set()
     for source in kinds["coco"]:
@@ -101,6 +97,17 @@ def check(
     if not any(finding.severity == "error" for finding in found.all()):
         _check_opening(path, sources, task, dota_version, found)
     return found.all()
+
+
+def _check_layouts(root: Path, sources: list[Source], found: Findings) -> None:
+    """Add that a folder fits several formats: what opens it is told which, or takes the one that has its split."""
+    splits: defaultdict[str, list[str]] = defaultdict(list)
+    for source in sources:
+        splits[source.layout].append(source.split)
+    if len(splits) > 1:
+        fits = " and ".join(f"{layout} ({', '.join(names)})" for layout, names in splits.items())
+        remedy = "say --layout (layout=), or part the folders; a split of one of them alone is opened as that"
+        found.add("layout-ambiguous", "warning", root, "", f"the folder fits {fits}", remedy)
 
 
 def _check_opening(

@@ -71,7 +71,8 @@ def fitting_sources(
     more = f" and {len(places) - 6} other places" if len(places) > 6 else ""
     looked = f"; tried {', '.join(places[:6])}{more}" if places else ""
     if there := available_splits(root):
-        raise FileNotFoundError(f"no split {split!r} in {root}; it has the splits {', '.join(there)}{looked}")
+        known = ", ".join(map(repr, there))
+        raise FileNotFoundError(f"no split {split!r} in {root}; choose {known} with --split (split=){looked}")
     if (root / "images").is_dir() and (root / "labels").is_dir():
         raise FileNotFoundError(
             f"{root} has images and labels, but no data.yaml that names the classes; "

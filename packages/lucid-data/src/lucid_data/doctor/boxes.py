@@ -34,7 +34,7 @@ def check_box(
         if x1 < -1 or y1 < -1 or x2 > width + 1 or y2 > height + 1:
             message = f"box {text} reaches over the border of the {width} x {height} picture"
             found.add(
-                f"{prefix}-box-over-border", "warning", file, where, message, "nothing; it is cut there"
+                f"{prefix}-box-over-border", "warning", file, where, message, "nothing to do: it is cut there"
             )
         x1, y1, x2, y2 = max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height))
     if min(x2 - x1, y2 - y1) < 1:

@@ -92,7 +92,7 @@ def _check_images(images: Sequence[Json], file: Path, found: Findings) -> None:
     names = Counter(image.get("file_name") for image in images)
     texts = [image for image in images if isinstance(image.get("id"), str)]
     if texts:
-        message = f"{len(texts)} image ids are text, such as {texts[0]['id']!r}"
+        message = f"image ids that are text: {len(texts)}, such as {texts[0]['id']!r}"
         found.add("coco-id-type", "warning", file, "images", message, "write ids as whole numbers")
     for image in images:
         where = f"image {image.get('id', '(without id)')}"
@@ -139,7 +139,7 @@ def _check_sizes(
             where = f"image {image.get('id')} ({image.get('file_name')})"
             found.add("coco-size-differs", "warning", file, where, message, "correct it; the picture counts")
     if unsized:
-        message = f"{unsized} images have no usable width and height"
+        message = f"images without usable width and height: {unsized}"
         found.add(
             "coco-size-missing", "warning", file, "images", message, "add them; headers are read meanwhile"
         )
@@ -185,7 +185,12 @@ def _check_categories(document: Json, file: Path, found: Findings) -> None:
     if whole != sorted(whole) or (whole and max(whole) - min(whole) + 1 != len(whole)):
         message = f"category ids are sparse or unsorted: {', '.join(map(str, whole[:12]))}"
         found.add(
-            "coco-category-ids", "note", file, "categories", message, "nothing; labels go by rank of the id"
+            "coco-category-ids",
+            "note",
+            file,
+            "categories",
+            message,
+            "nothing to do: labels go by rank of the id",
         )
 
 

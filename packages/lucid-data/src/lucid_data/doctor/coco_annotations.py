@@ -72,18 +72,18 @@ def _check_absent_fields(annotations: list[dict[str, Any]], file: Path, found: F
     for field, effect in meaning.items():
         count = sum(field not in a for a in annotations)
         if count:
-            message = f"{count} of {len(annotations)} annotations have no {field!r} ({effect})"
+            message = f"annotations without {field!r}: {count} of {len(annotations)} ({effect})"
             found.add(
                 f"coco-no-{field}", "note", file, "annotations", message, f"add {field!r} if you have it"
             )
     empty = [a.get("id") for a in annotations if a.get("segmentation") == []]
     if empty:
-        message = f"{len(empty)} annotations have an empty list as outline, such as annotation {empty[0]}"
-        remedy = "nothing for boxes; draw outlines to train masks"
+        message = f"annotations with an empty list as outline: {len(empty)}, such as annotation {empty[0]}"
+        remedy = "nothing to do for boxes; draw outlines to train masks"
         found.add("coco-outline-empty", "note", file, "annotations", message, remedy)
     flags = sum(isinstance(a.get("iscrowd"), bool) for a in annotations)
     if flags:
-        message = f"{flags} annotations write iscrowd as true or false"
+        message = f"annotations that write iscrowd as true or false: {flags}"
         found.add(
             "coco-iscrowd-type",
             "note",
@@ -97,8 +97,8 @@ def _check_absent_fields(annotations: list[dict[str, Any]], file: Path, found: F
 def _check_background(annotations: list[dict[str, Any]], sizes: Sizes, file: Path, found: Findings) -> None:
     empty = set(sizes) - {str(a.get("image_id")) for a in annotations}
     if empty:
-        message = f"{len(empty)} of {len(sizes)} images have no annotation, such as image {min(empty)}"
-        found.add("coco-background", "note", file, "images", message, "nothing, if they show no object")
+        message = f"images without an annotation: {len(empty)} of {len(sizes)}, such as image {min(empty)}"
+        found.add("coco-background", "note", file, "images", message, "nothing to do if they show no object")
 
 
 def _check_bbox(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
@@ -22,15 +23,24 @@ Line = tuple[Path, int, DotaObject]
 
 # what is common enough to be told once for the whole tree: what is the case, and what to do
 _HABITS: Final = {
-    "dota-line-ends": ("files have Windows line ends", "nothing; they are read"),
-    "dota-no-header": ("files begin without imagesource and gsd", "nothing; they are optional"),
-    "dota-gsd": ("files state no ground sampling distance (null)", "nothing; it is not used"),
-    "dota-background": ("files hold no object", "nothing, if the pictures show none"),
-    "dota-no-difficulty": ("lines have no difficulty", "nothing; it is taken as 0"),
-    "dota-difficulty": ("lines have a difficulty other than 0 and 1", "nothing; it counts as difficult"),
-    "dota-counter-clockwise": ("quadrilaterals run counter-clockwise", "nothing; only the rectangle counts"),
-    "dota-not-rectangular": ("quadrilaterals are no rectangles", "nothing; the mean rectangle is fitted"),
-    "dota-square": ("boxes are square: their angle is known up to a quarter turn only", "nothing"),
+    "dota-line-ends": ("files with Windows line ends", "nothing to do: they are read"),
+    "dota-no-header": ("files that begin without imagesource and gsd", "nothing to do: they are optional"),
+    "dota-gsd": ("files that state no ground sampling distance (null)", "nothing to do: it is not used"),
+    "dota-background": ("files without an object", "nothing to do if the pictures show none"),
+    "dota-no-difficulty": ("lines without a difficulty", "nothing to do: it is taken as 0"),
+    "dota-difficulty": (
+        "lines with a difficulty other than 0 and 1",
+        "nothing to do: it counts as difficult",
+    ),
+    "dota-counter-clockwise": (
+        "quadrilaterals that run counter-clockwise",
+        "nothing to do: only the rectangle counts",
+    ),
+    "dota-not-rectangular": (
+        "quadrilaterals that are no rectangles",
+        "nothing to do: the mean rectangle is fitted",
+    ),
+    "dota-square": ("square boxes, whose angle is known up to a quarter turn only", "nothing to do"),
 }
 
 
@@ -56,16 +66,22 @@ def check_dota(
             lines += _read(path, habits, found)
         bare = sorted(set(by_stem) - set(files))
         if bare:
-            message = f"{len(bare)} pictures have no label file, such as {by_stem[bare[0]].name}"
+            message = f"pictures without a label file: {len(bare)}, such as {by_stem[bare[0]].name}"
             found.add(
-                "dota-no-label-file", "note", source.labels, "", message, "nothing, if they show no object"
+                "dota-no-label-file",
+                "note",
+                source.labels,
+                "",
+                message,
+                "nothing to do if they show no object",
             )
     _check_classes(lines, version, found)
     _check_shapes(lines, sizes, habits, found)
+    tree = Path(os.path.commonpath([source.labels for source in sources]))
     for code, places in habits.items():
         what, remedy = _HABITS[code]
-        message = f"{len(places)} {what}, such as {', '.join(places[:3])}"
-        found.add(code, "note", sources[0].labels, "", message, remedy)
+        message = f"{what}: {len(places)}, such as {', '.join(places[:3])}"
+        found.add(code, "note", tree, "", message, remedy)
 
 
 def _read(path: Path, habits: defaultdict[str, list[str]], found: Findings) -> list[Line]:
@@ -110,7 +126,7 @@ def _check_classes(lines: list[Line], version: str | None, found: Findings) -> N
             found.add("dota-class", "error", path, where, unknown_class(item.name, names), remedy)
         elif names in DOTA_CLASSES.values() and spelled(item.name) not in DOTA_CLASSES["1.0"]:
             message = unknown_class(item.name, DOTA_CLASSES["1.0"])
-            remedy = "nothing, if later classes are meant; DOTA-v1.0 lacks it"
+            remedy = "nothing to do if later classes are meant; DOTA-v1.0 lacks it"
             found.add("dota-class-version", "warning", path, where, message, remedy)
 
 
@@ -159,7 +175,7 @@ def _check_shapes(
     for path, count in outside.items():
         if 2 * count > total[path]:
             height, width = sizes[path] or (0, 0)
-            message = f"{count} of {total[path]} objects lie outside the {width} x {height} picture"
+            message = f"objects outside the {width} x {height} picture: {count} of {total[path]}"
             remedy = "the labels belong to a picture of another size; restore it or rescale them"
             found.add("dota-does-not-fit", "warning", path, "", message, remedy)
 

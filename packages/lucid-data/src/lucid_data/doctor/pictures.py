@@ -97,15 +97,16 @@ def examine_pictures(
             found.add("image-suffix", "warning", picture.path, "", message, "rename it; the content is read")
         if picture.size != picture.stored:
             message = "an orientation tag turns the picture; stored and upright sizes differ"
-            found.add(
-                "image-orientation", "note", picture.path, "", message, "see that labels fit, else set exif="
-            )
+            remedy = "see that labels fit the upright picture (lucid data view draws them)"
+            found.add("image-orientation", "note", picture.path, "", message, remedy)
         modes[picture.mode] += 1
         example.setdefault(picture.mode, picture.path)
     for mode, count in modes.items():
         if mode in _STORED:
             message = f"{count} picture{'s' * (count > 1)} stored {_STORED[mode]}"
-            found.add("image-mode", "note", example[mode], "", message, "nothing, if that is what you want")
+            found.add(
+                "image-mode", "note", example[mode], "", message, "nothing to do if that is what you want"
+            )
     return {picture.path: picture for picture in pictures}
 
 

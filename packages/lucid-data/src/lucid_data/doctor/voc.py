@@ -61,7 +61,7 @@ def _check_file(file: VocFile, picture: Path, size: tuple[int, int] | None, foun
         message = f"<size> says {file.size[1]} x {file.size[0]}, the picture is {size[1]} x {size[0]}"
         found.add("voc-size-differs", "warning", path, "size", message, "correct it; the picture counts")
     if not file.objects:
-        found.add("voc-background", "note", path, "", "no objects", "nothing, if the picture shows none")
+        found.add("voc-background", "note", path, "", "no objects", "nothing to do if the picture shows none")
     repeated = Counter((item.name, item.box) for item in file.objects)
     for number, item in enumerate(file.objects, 1):
         where = f"object {number} ({item.name})"
@@ -70,7 +70,7 @@ def _check_file(file: VocFile, picture: Path, size: tuple[int, int] | None, foun
             found.add("voc-corners-swapped", "warning", path, where, message, "swap them; they are put right")
         if any(value != int(value) for value in item.box):
             message = f"corners with fractions: {item.box}"
-            found.add("voc-fractions", "note", path, where, message, "nothing; they are kept")
+            found.add("voc-fractions", "note", path, where, message, "nothing to do: they are kept")
         if repeated.pop((item.name, item.box), 0) > 1:
             message = "another object has the same class and box"
             found.add("voc-object-repeated", "warning", path, where, message, "delete one of them")

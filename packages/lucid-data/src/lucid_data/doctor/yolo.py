@@ -53,12 +53,19 @@ def check_yolo(
         else:
             unlabelled.append(picture)
     if unlabelled:
-        message = f"{len(unlabelled)} pictures have no label file, such as {unlabelled[0].name}"
-        found.add("yolo-no-label-file", "note", data.path, "", message, "nothing, if they show no object")
+        message = f"pictures without a label file: {len(unlabelled)}, such as {unlabelled[0].name}"
+        found.add(
+            "yolo-no-label-file", "note", data.path, "", message, "nothing to do if they show no object"
+        )
     for label, name in enumerate(data.names):
         if not used[label]:
             found.add(
-                "yolo-class-unused", "note", data.path, f"class {label}", f"{name!r} has no object", "nothing"
+                "yolo-class-unused",
+                "note",
+                data.path,
+                f"class {label}",
+                f"{name!r} has no object",
+                "nothing to do",
             )
     for path in orphan_labels(unique):
         message = "a label file without a picture"
@@ -115,4 +122,6 @@ def _check_file(
             check_box((min(x), min(y), max(x), max(y)), size, "yolo", file, where, found)
     if kind.name == "detect" and forms[False]:
         message = f"{forms[False]} rows are outlines, {forms[True]} are boxes"
-        found.add("yolo-mixed-rows", "note", file, "", message, "nothing; outlines are read as their boxes")
+        found.add(
+            "yolo-mixed-rows", "note", file, "", message, "nothing to do: outlines are read as their boxes"
+        )

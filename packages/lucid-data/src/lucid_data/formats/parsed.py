@@ -86,13 +86,18 @@ def read_sizes(paths: Sequence[Path], *, exif: bool, bad_image: BadImage) -> lis
     def one(path: Path) -> tuple[int, int] | None:
         try:
             return image_size(path, exif)
-        except OSError:
+        except OSError as error:
             if bad_image == "raise":
-                raise
+                raise unreadable(error) from error
             return None
 
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(one, paths))
+
+
+def unreadable(error: OSError) -> OSError:
+    """Return the error of a picture that cannot be read, with what to do about it."""
+    return OSError(f"{error}; replace the file or take it out (`lucid data check` lists all such files)")
 
 
 def reuse_names(found: Sequence[str], like: Classes | None, where: str) -> tuple[str, ...]:
