@@ -1,5 +1,6 @@
 """What happens around the step: the best checkpoint, stop signals, the average, the schedule's length."""
 
+import logging
 import signal
 from types import SimpleNamespace
 
@@ -44,15 +45,20 @@ def test_best_is_the_epoch_with_the_highest_score_also_across_a_resume(tmp_path)
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_stop_waits_for_the_end_of_the_optimizer_step(tmp_path):
-    saver, trainer = Checkpoints(tmp_path, "val/mAP"), FakeTrainer()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_waits_for_the_end_of_the_optimizer_step(tmp_path, number, caplog):
+    caplog.set_level(logging.INFO, logger="lucid")
+    run = tmp_path / "my run"
+    saver, trainer = Checkpoints(run / "checkpoints", "val/mAP"), FakeTrainer()
     saver.on_train_start(trainer, None)
     with saver.catching_signals():
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
+        # who pressed the keys is told that it was heard
+        assert ("stopping when" in caplog.text) is (number == signal.SIGINT)
         saver.on_train_batch_end(trainer, None, None, None, 0)  # a micro-batch: no step was made
         assert not saver.last.exists()
         trainer.global_step = 1
-        with pytest.raises(Interrupted, match="--resume last"):
+        with pytest.raises(Interrupted, match=rf"--resume last --output '{run}'"):
             saver.on_train_batch_end(trainer, None, None, None, 1)
     assert saver.last.read_text() == "1"
 

@@ -1,5 +1,7 @@
 """Writes last.ckpt and best.ckpt, and stops a run where it can be resumed exactly."""
 
+import logging
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from lucid_train.files import publish, replace_durably
 from lucid_train.module import DetectionLitModule
 from lucid_train.processes import any_of, is_main_process
 
+log = logging.getLogger("lucid")
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -80,12 +83,20 @@ class Checkpoints(Callback):
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self._stop.is_set():  # the second Ctrl-C does not wait
             saved = self.last if self.last.is_file() else None
-            where = f"continue from {saved} with --resume last" if saved else "nothing was saved yet"
+            where = self._resume if saved else "nothing was saved yet"
             raise Interrupted(f"interrupted at once; {where}", saved)
         self._stop.set()
+        if number == signal.SIGINT:
+            log.info(
+                "stopping when the step or validation at hand is done and saved; Ctrl-C again does not wait"
+            )
+
+    @property
+    def _resume(self) -> str:
+        return f"continue with --resume last --output {shlex.quote(str(self.folder.parent))}"
 
     def _stop_now(self) -> None:
-        raise Interrupted(f"interrupted; continue with --resume last (state saved in {self.last})", self.last)
+        raise Interrupted(f"interrupted; {self._resume}", self.last)
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Remember where the run stands."""
