@@ -37,7 +37,7 @@ READABLE = {
     "map": "AP50-95",
     **{f"map_{overlap}": f"AP{overlap}" for overlap in (50, 75)},
     **{f"map_{size}": f"AP50-95 of {size} objects" for size in ("small", "medium", "large")},
-    **{f"mar_{most}": f"recall with {most} an image" for most in (1, 10, 20, 100, 300)},
+    **{f"mar_{most}": f"recall, at most {most} per image" for most in (1, 10, 20, 100, 300)},
     **{f"mar_{size}": f"recall of {size} objects" for size in ("small", "medium", "large")},
 }
 NAMED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints", "rotated": "oriented boxes"}
@@ -94,7 +94,8 @@ def report(
         _environment(device, checkpoint, time.perf_counter() - started),
     ]
     file = output or run / "report.html"
-    subtitle = f"{config.model.task}, size {config.model.size}, {len(catalog)} validation images of {catalog.root.name}"
+    images = f"{len(catalog)} validation images of {catalog.root.name} (split {catalog.split})"
+    subtitle = f"{config.model.task}, size {config.model.size}, {images}"
     write_text(file, render(run.resolve().name, sections, subtitle=subtitle))
     if as_json:
         scores = {kind: found.numbers for kind, found in judged.reports.items()}

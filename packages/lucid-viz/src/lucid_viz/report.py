@@ -85,12 +85,13 @@ def _table(table: ReportTable, title: str) -> str:
     for row in table.rows:
         if len(row) != len(table.header):
             raise ValueError(f"a row of {len(row)} cells under {len(table.header)} names in {title!r}")
-    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    # a table's own caption is squeezed to the table's width
+    caption = f'<p class="caption">{escape(table.caption)}</p>' if table.caption else ""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
     label = escape(table.caption or title, quote=True)
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
+        f'{caption}<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
@@ -114,7 +115,7 @@ header, main, nav { max-width: 70rem; margin: 0 auto; padding: 0 1rem; }
 header { padding-top: 1.5rem; }
 h1 { margin: 0; font-size: 1.6rem; overflow-wrap: anywhere; }
 h2 { margin: 2rem 0 .5rem; font-size: 1.2rem; border-bottom: 1px solid var(--line); }
-header p, figcaption, caption { color: var(--faint); font-size: .9rem; text-align: left; }
+header p, figcaption, .caption { color: var(--faint); font-size: .9rem; text-align: left; }
 nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1rem; padding: 0; list-style: none; }
 a { color: var(--link); }
 .skip { position: absolute; left: -100rem; } .skip:focus { left: 1rem; top: 1rem; }
