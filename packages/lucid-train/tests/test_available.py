@@ -50,5 +50,5 @@ def test_kernels_need_triton_and_those_of_the_assignment_a_newer_card(card):
 
 def test_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="device mps: not available here"):
+    with pytest.raises(ConfigError, match=r"run\.device = 'mps': not available here"):
         usable_switches("mps")

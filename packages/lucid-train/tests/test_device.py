@@ -46,7 +46,7 @@ def test_what_is_not_here_is_refused_with_what_is(machine, name):
     machine(cuda=2)
     with pytest.raises(ConfigError) as refused:
         chosen_device(name)
-    assert str(refused.value) == f"device {name}: not available here; choose auto, cuda, cpu"
+    assert str(refused.value) == f"run.device = {name!r}: not available here; choose auto, cuda, cpu"
 
 
 @pytest.mark.parametrize(("cuda", "mps", "auto"), [(1, True, "cuda"), (0, True, "mps"), (0, False, "cpu")])

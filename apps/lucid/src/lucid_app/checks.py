@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from lucid_train import ConfigError, chosen_device
+from lucid_app.keys import naming_options
+from lucid_train import ConfigError, Setting, chosen_device
 
 
 def choose_device(name: str) -> str:
@@ -17,10 +18,8 @@ def choose_device(name: str) -> str:
         >>> choose_device("cpu")
         'cpu'
     """
-    try:
+    with naming_options(["run.device"]):
         return chosen_device(name)
-    except ConfigError as error:
-        raise ConfigError(f"--{error}") from None
 
 
 def check_canvas(side: int | None) -> None:
@@ -49,15 +48,18 @@ def check_checkpoint(path: Path) -> None:
     check_file(path, f"no checkpoint at {path}", "give a checkpoint, such as checkpoints/best.ckpt of a run")
 
 
-def check_data(path: Path, name: str = "") -> None:
-    """Raise ConfigError where there is nothing that could be a data set; ``name`` is the option that gave the path."""
-    said = f"{name} {path}".strip()
+def check_data(path: Path, option: str = "", key: str = "") -> None:
+    """Raise ConfigError where there is nothing that could be a data set.
+
+    ``option`` gave the path, or ``key`` of the configuration did; an argument has no name.
+    """
+    said = Setting(key, path) if key else f"{option} {path}".strip()
     if path.is_file() and path.suffix.lower() not in (".json", ".yaml", ".yml"):
-        raise ConfigError(f"{said}: give a folder of images and labels, a COCO JSON or a dataset YAML")
+        raise ConfigError(said, ": give a folder of images and labels, a COCO JSON or a dataset YAML")
     if not path.exists():
-        raise ConfigError(f"{said}: no such folder; give the folder of images and labels")
+        raise ConfigError(said, ": no such folder; give the folder of images and labels")
     if path.is_dir() and not any(path.iterdir()):
-        raise ConfigError(f"{said}: the folder is empty; give the folder of images and labels")
+        raise ConfigError(said, ": the folder is empty; give the folder of images and labels")
 
 
 def check_file(path: Path, absent: str, remedy: str) -> None:

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from lucid_app.checks import check_folder_target, choose_device
+from lucid_app.checks import check_folder_target
 from lucid_app.console import Quiet, counting, err, out, print_json
 from lucid_app.fit import run_fit, split_setting
-from lucid_app.settings import naming_options
+from lucid_app.keys import naming_options
 from lucid_data import synthetic
-from lucid_train import ConfigError, evaluate, load_config
+from lucid_train import ConfigError, chosen_device, evaluate, load_config
 
 
 def demo(
@@ -36,7 +36,7 @@ def demo(
     asked = dict(split_setting(one) for one in settings or ())
     with naming_options({"run.seed"} - asked.keys()):
         config = load_config("demo", overrides, settings=asked)
-    choose_device(config.run.device)
+    chosen_device(config.run.device)
     check_folder_target("--output", output)
     err.print(f"drawing scenes into {scenes}", soft_wrap=True)
     synthetic.write_coco(scenes, splits={"train": 480, "val": 96}, size=128, seed=seed)

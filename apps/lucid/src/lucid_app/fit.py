@@ -9,7 +9,8 @@ import typer
 from lucid_app import sheets
 from lucid_app.checks import check_checkpoint, check_data
 from lucid_app.console import err, fit_progress, named_scores, out, print_json
-from lucid_app.settings import given, naming_options, setting
+from lucid_app.keys import naming_options
+from lucid_app.settings import given, setting
 from lucid_train import (
     REPLAY_SWITCHES,
     TASK_TABLE,
@@ -210,7 +211,7 @@ def run_fit(config: FitConfig, *, resume: str | None = None, quiet: bool = False
     """Train with progress on stderr and draw the run's plots; a picture that fails is one line of warning."""
     if config.data.path is None:
         raise ConfigError("no data: say where the images and labels are with --data DIR")
-    check_data(config.data.path, "data.path =")
+    check_data(config.data.path, key="data.path")
     if config.model.init is not None:
         check_checkpoint(config.model.init)
     with fit_progress(quiet) as observe:

@@ -3,10 +3,10 @@
 from lucid_train.auto import RunLength, augment_policy, resolve
 from lucid_train.available import usable_switches
 from lucid_train.callbacks import Interrupted, Observer, Progress
-from lucid_train.config import ConfigError, FitConfig, load_config, recipes
+from lucid_train.config import ConfigError, FitConfig, Setting, load_config, recipes
 from lucid_train.datamodule import DetectionDataModule
 from lucid_train.device import chosen_device
-from lucid_train.evaluate import default_split, evaluate
+from lucid_train.evaluate import PathName, default_split, evaluate
 from lucid_train.files import write_json, write_text
 from lucid_train.fingerprint import fingerprint
 from lucid_train.fit import FitResult, fit
@@ -29,11 +29,13 @@ __all__ = [
     "FitResult",
     "Interrupted",
     "Observer",
+    "PathName",
     "Progress",
     "ProofRow",
     "ReplaySwitch",
     "ResultCollector",
     "RunLength",
+    "Setting",
     "TaskRow",
     "augment_policy",
     "chosen_device",

@@ -6,6 +6,7 @@ data set is open, and the resolved configuration is what ``config.yaml`` of a ru
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,8 +25,38 @@ NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A key of the configuration where a message names it, with its value (Ellipsis: the key alone).
+
+    Example:
+        >>> str(Setting("run.precision", "16-mixed")), str(Setting("model.freeze"))
+        ("run.precision = '16-mixed'", 'model.freeze')
+    """
+
+    key: str
+    value: Any = ...
+
+    def __str__(self) -> str:
+        """Return key and value, text in quotes as YAML can tell it from a number, and the key alone without one."""
+        shown = repr(self.value) if isinstance(self.value, str) else self.value
+        return self.key if self.value is ... else f"{self.key} = {shown}"
+
+
 class ConfigError(ValueError):
-    """A configuration key or value that cannot be used; the message names the key and the remedy."""
+    """A configuration key or value that cannot be used; the message names the key and the remedy.
+
+    Its arguments are the message in pieces. A key is a :class:`Setting` among them, so that a command line can name the
+    option that was written in its place.
+
+    Example:
+        >>> str(ConfigError(Setting("run.epochs", 0), ": too few"))
+        'run.epochs = 0: too few'
+    """
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return "".join(map(str, self.args))
 
 
 class _Section(BaseModel):
@@ -253,10 +284,10 @@ def load_config(
     document = _parsed(text, source) or {}
     if not isinstance(document, dict):
         raise ConfigError(f"{source}: expected a mapping of sections, got {type(document).__name__}")
-    stated = {}  # what was written where a value is not the recipe's
+    stated: dict[str, str | Setting] = {}  # what was written where a value is not the recipe's
     for dotted, value in (overrides or {}).items():
         _put(document, dotted, value, source)
-        stated[dotted] = f"{dotted} = {value!r}"
+        stated[dotted] = Setting(dotted, value)
     for dotted, words in (settings or {}).items():
         _put(document, dotted, _parsed(words, f"--set {dotted}"), source)
         stated[dotted] = f"--set {dotted}={words}"
@@ -283,7 +314,7 @@ def _put(document: dict[str, Any], dotted: str, value: object, source: str) -> N
 
 
 def parse_config(
-    document: Mapping[str, Any], source: str, stated: Mapping[str, str] | None = None
+    document: Mapping[str, Any], source: str, stated: Mapping[str, str | Setting] | None = None
 ) -> FitConfig:
     """Return the validated configuration of a nested mapping.
 
@@ -305,10 +336,10 @@ def parse_config(
     except ValidationError as error:
         first = error.errors()[0]
         parts = [str(part) for part in first["loc"]]
-        where = f"{source}: {'.'.join(parts)} = {first['input']!r}"
         # of a list, the place is that of the item
-        where = (stated or {}).get(".".join(parts[:2]), where)
-        raise ConfigError(f"{where}: {first['msg']}") from error
+        said = (stated or {}).get(".".join(parts[:2]))
+        where = (said,) if said else (f"{source}: ", Setting(".".join(parts), first["input"]))
+        raise ConfigError(*where, f": {first['msg']}") from error
 
 
 def _recipe_text(recipe: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 import torch
 
 from lucid_data import available_cpus
-from lucid_train.config import ConfigError, FitConfig
+from lucid_train.config import ConfigError, FitConfig, Setting
 from lucid_train.processes import launched
 
 
@@ -26,7 +26,9 @@ def chosen_device(device: str) -> str:
         return next(iter(here))
     kind, colon, number = device.partition(":")
     if kind not in here or (colon and not (number.isdecimal() and int(number) < here[kind])):
-        raise ConfigError(f"device {device}: not available here; choose auto, {', '.join(here)}")
+        raise ConfigError(
+            Setting("run.device", device), f": not available here; choose auto, {', '.join(here)}"
+        )
     return f"{kind}:{int(number)}" if colon and kind == "cuda" else kind
 
 
@@ -36,12 +38,14 @@ def check_hardware(config: FitConfig) -> None:
     here = {"cuda": torch.cuda.device_count(), "cpu": available_cpus()}.get(device, 1)
     if config.run.devices > here and not launched():
         raise ConfigError(
-            f"run.devices = {config.run.devices}: there is room for {here} here on {device}; ask for fewer, or start "
-            "one process per device with torchrun"
+            Setting("run.devices", config.run.devices),
+            f": there is room for {here} here on {device}; ask for fewer, or start one process per device with "
+            "torchrun",
         )
     if config.run.precision == "16-mixed" and device == "cpu":
         raise ConfigError(
-            "run.precision = '16-mixed' needs an accelerator; on the CPU choose bf16-mixed or 32"
+            Setting("run.precision", config.run.precision),
+            " needs an accelerator; on the CPU choose bf16-mixed or 32",
         )
 
 

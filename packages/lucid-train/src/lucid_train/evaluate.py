@@ -17,7 +17,8 @@ from lucid_train.results import DecodingPath, ResultCollector, scoring_backend
 from lucid_train.splits import default_splits, missing_split
 from lucid_train.tasks import task_row
 
-PathName = Literal["e2e", "nms", "both"]
+PathName = Literal[DecodingPath, "both"]
+"""What is scored: a path of decoding, or both."""
 
 
 def evaluate(

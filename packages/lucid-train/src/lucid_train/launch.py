@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
-from lucid_train.config import ConfigError, FitConfig, load_config
+from lucid_train.config import ConfigError, FitConfig, Setting, load_config
 from lucid_train.device import chosen_device
 from lucid_train.processes import joined, launched
 
@@ -43,7 +43,8 @@ def run_processes(config: FitConfig, resume: str | None) -> Iterator[FitConfig]:
         size = int(os.environ["WORLD_SIZE"])
         if config.run.devices not in (1, size):
             raise ConfigError(
-                f"run.devices = {config.run.devices}, but the launcher started {size} processes; leave --devices out"
+                Setting("run.devices", config.run.devices),
+                f", but the launcher started {size} processes; leave --devices out",
             )
         with joined(chosen_device(config.run.device), _meeting_place()):
             yield config.updated(run={"devices": size})

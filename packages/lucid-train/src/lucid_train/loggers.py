@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch import loggers
 from lightning.pytorch.loggers import Logger
 
-from lucid_train.config import ConfigError, FitConfig
+from lucid_train.config import ConfigError, FitConfig, Setting
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ def check_loggers(config: FitConfig) -> None:
         libraries = LOGGER_TABLE[name].libraries
         if not any(find_spec(library) for library in libraries):
             raise ConfigError(
-                f"run.loggers names {name}, which is not installed: pip install {libraries[0]}, or leave it out "
-                "(metrics.csv is always written)"
+                Setting("run.loggers"),
+                f" names {name}, which is not installed: pip install {libraries[0]}, or leave it out "
+                "(metrics.csv is always written)",
             )
 
 

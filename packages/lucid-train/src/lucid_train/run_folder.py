@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lucid_models import describe
-from lucid_train.config import ConfigError, FitConfig, ReplayConfig, load_config
+from lucid_train.config import ConfigError, FitConfig, ReplayConfig, Setting, load_config
 
 # Settings that may change between the parts of a run without changing what is learned.
 _FREE = {
@@ -145,6 +145,7 @@ def require_same(stored: FitConfig, wanted: FitConfig) -> None:
             if (section, key) in _FREE or getattr(before, key) == getattr(after, key):
                 continue
             raise ConfigError(
-                f"{section}.{key} = {getattr(after, key)!r}, but the run being resumed has {getattr(before, key)!r}; "
-                "leave it as it was, or start a new run from the checkpoint with --init"
+                Setting(f"{section}.{key}", getattr(after, key)),
+                f", but the run being resumed has {getattr(before, key)!r}; leave it as it was, or start a new run "
+                "from the checkpoint with --init",
             )

@@ -1,6 +1,6 @@
 """Which opt-in switches a configuration may set on this machine; asked before anything is written."""
 
-from lucid_train.config import ConfigError, FitConfig
+from lucid_train.config import ConfigError, FitConfig, Setting
 from lucid_train.device import chosen_device
 from lucid_train.loggers import check_loggers
 
@@ -10,25 +10,34 @@ def check_switches(config: FitConfig) -> None:
     data = config.data
     check_loggers(config)
     if set(config.model.freeze) == {"backbone", "neck", "head"}:
-        raise ConfigError("model.freeze names every stage, which leaves nothing to learn; leave one out")
+        raise ConfigError(
+            Setting("model.freeze"), " names every stage, which leaves nothing to learn; leave one out"
+        )
     if config.augment.copy_paste and config.model.task != "segment":
         raise ConfigError(
-            "augment.copy_paste pastes objects along their outlines, which belongs to segment, and the task is "
-            f"{config.model.task}; leave it out"
+            Setting("augment.copy_paste"),
+            " pastes objects along their outlines, which belongs to segment, and the task is "
+            f"{config.model.task}; leave it out",
         )
     if data.cache_train_images and data.cache_prepared_train_images:
         raise ConfigError(
-            "data.cache_prepared_train_images already holds every training image; leave data.cache_train_images out"
+            Setting("data.cache_prepared_train_images"),
+            " already holds every training image; leave ",
+            Setting("data.cache_train_images"),
+            " out",
         )
     if data.epoch_prefetch and data.workers == 0:
         raise ConfigError(
-            "data.epoch_prefetch has worker processes prepare the next epoch; use --workers 1 or more, or leave it out"
+            Setting("data.epoch_prefetch"),
+            " has worker processes prepare the next epoch; use --workers 1 or more, or leave it out",
         )
     if config.loss.fused_assignment and chosen_device(config.run.device) != "cuda":
         raise ConfigError(
-            "loss.fused_assignment needs an NVIDIA device and Triton; leave it out, or use --device cuda"
+            Setting("loss.fused_assignment"),
+            " needs an NVIDIA device and Triton; leave it out, or use --device cuda",
         )
     if data.device_hsv and chosen_device(config.run.device) == "mps":
         raise ConfigError(
-            "data.device_hsv needs float64 on the device, which mps lacks; leave it out, or use --device cpu"
+            Setting("data.device_hsv"),
+            " needs float64 on the device, which mps lacks; leave it out, or use --device cpu",
         )

@@ -123,7 +123,7 @@ def read_config(file: Path, data: Path | None, settings: list[str] | None) -> Fi
     config = load_config(file, overrides, settings=dict(split_setting(one) for one in settings or ()))
     if config.data.path is None:
         raise ConfigError(f"{file}: data.path is not set; set it there, or for both with --data DIR")
-    check_data(config.data.path)
+    check_data(config.data.path, key="data.path")
     return config
 
 

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from lucid_capture import CudaBackend, RecorderBackend, TapeBackend
-from lucid_train.config import ConfigError, FitConfig
+from lucid_train.config import ConfigError, FitConfig, Setting
 from lucid_train.device import chosen_device
 from lucid_train.replay.table import REPLAY_SWITCHES
 
@@ -43,10 +43,10 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
     asked = tuple(name for name in REPLAY_SWITCHES if getattr(settings, name))
     for name in asked:
         if (problem := _problem(name, config)) is not None:
-            raise ConfigError(f"replay.{name} {problem}")
+            raise ConfigError(Setting(f"replay.{name}"), " ", *problem)
     if settings.mode == "none" and not asked:
         return ReplayPlan("none")
-    who = f"replay.{asked[0]}" if asked else f"replay.mode = {settings.mode!r}"
+    who = Setting(f"replay.{asked[0]}") if asked else Setting("replay.mode", settings.mode)
     device = chosen_device(config.run.device)
     recordable = settings.backend == "tape" or device == "cuda"
     if settings.mode == "auto" and not asked and not recordable:
@@ -54,12 +54,14 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
         return ReplayPlan("auto")
     if not recordable:
         raise ConfigError(
-            f"{who} needs a CUDA device, and this run is on {device}; leave it out, or add --replay-backend tape, "
-            "which follows recordings on a CPU and is slower"
+            who,
+            f" needs a CUDA device, and this run is on {device}; leave it out, or add --replay-backend tape, "
+            "which follows recordings on a CPU and is slower",
         )
     if settings.backend == "tape" and device != "cpu":
         raise ConfigError(
-            f"replay.backend = 'tape' follows work on a CPU, and this run is on {device}; use cuda"
+            Setting("replay.backend", settings.backend),
+            f" follows work on a CPU, and this run is on {device}; use cuda",
         )
     excluded = {other for name in asked for other in REPLAY_SWITCHES[name].excludes}
     allowed = tuple(
@@ -78,22 +80,34 @@ def replay_plan(config: FitConfig) -> ReplayPlan:
     )
 
 
-def _problem(name: str, config: FitConfig) -> str | None:
-    """Return why a switch cannot be on, and what to do; None when it can."""
+def _problem(name: str, config: FitConfig) -> tuple[str | Setting, ...] | None:
+    """Return why a switch cannot be on, and what to do, as pieces of a message; None when it can."""
     switch = REPLAY_SWITCHES[name]
     if config.model.task not in switch.tasks:
-        return f"belongs to {', '.join(switch.tasks)}, and the task is {config.model.task}; leave it out"
+        return (f"belongs to {', '.join(switch.tasks)}, and the task is {config.model.task}; leave it out",)
     if config.run.precision not in switch.precisions:
         wanted = " or ".join(switch.precisions)
-        return f"keeps the native bytes in {wanted} only; use --precision {switch.precisions[0]}, or leave it out"
+        return (
+            f"keeps the native bytes in {wanted} only; use --precision {switch.precisions[0]}, or leave it out",
+        )
     if clash := [other for other in switch.excludes if getattr(config.replay, other)]:
-        return f"covers what replay.{clash[0]} records; leave one of them out"
+        return "covers what ", Setting(f"replay.{clash[0]}"), " records; leave one of them out"
     if config.model.freeze and switch.every_stage:
-        return "records the backward pass of every stage, and model.freeze leaves some out; leave one of them out"
+        return (
+            "records the backward pass of every stage, and ",
+            Setting("model.freeze"),
+            " leaves some out; leave one of them out",
+        )
     if config.data.multi_scale and switch.one_canvas:
-        return "records one canvas, and data.multi_scale has several; leave one of them out"
+        return (
+            "records one canvas, and ",
+            Setting("data.multi_scale"),
+            " has several; leave one of them out",
+        )
     if name == "capture_gradient_norm" and config.optimizer.clip_norm is None:
         return (
-            "replays the norm for clipping, and optimizer.clip_norm is null; set it, or leave the switch out"
+            "replays the norm for clipping, and ",
+            Setting("optimizer.clip_norm"),
+            " is null; set it, or leave the switch out",
         )
     return None
