@@ -1,13 +1,15 @@
 """The options that set a key of the configuration: defaults, words, and who is named when one is wrong."""
 
 import re
+import shutil
 
 import pytest
 import typer
+from rich.text import Text
 from typer.core import TyperOption
 
 from lucid_app import app
-from lucid_app.settings import KEYS
+from lucid_app.keys import KEYS
 from lucid_train import FitConfig
 
 
@@ -112,23 +114,37 @@ def command_at(path):
         (["--devices", 0], "--devices 0: "),
         (["--data", "nowhere"], "--data nowhere: "),
         (["--set", "data.path=nowhere"], "data.path = nowhere: "),
-        (["--batch", "many"], "--batch 'many': "),
+        (["--batch", "3.5"], "--batch 3.5: "),
+        (["--data", "more", "--device", "cuda"], "--device cuda: not available here"),
+        (["--data", "more", "--set", "run.device=cuda"], "run.device = 'cuda': not available here"),
+        (["--data", "more", "--precision", "16-mixed"], "--precision 16-mixed needs an accelerator"),
+        (["--data", "more/run.epochs", "--epochs", 3], "--data more/run.epochs: no such folder"),
+        (
+            ["--data", "more", "--capture-step", "--capture-loss", "--replay-backend", "tape"],
+            "--capture-step covers what --capture-loss records",
+        ),
         (
             ["--cache-train-images", "--cache-prepared-train-images", "--data", "wrong.yaml"],
             "--cache-prepared-t",
         ),
     ],
 )
-def test_a_wrong_value_is_named_as_it_was_written(lucid, words, said):
+def test_a_wrong_value_is_named_as_it_was_written(lucid, scenes, monkeypatch, words, said):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     (lucid.folder / "wrong.yaml").write_text("run:\n  epochs: 0\n")
+    shutil.copytree(scenes, lucid.folder / "more")
     status, out, err = lucid("fit", *words)
     assert (status, out) == (2, "")
     assert err.startswith(f"error: {said}"), err
 
 
-def test_the_seed_of_a_demo_is_named_as_it_was_written(lucid):
+def test_a_setting_of_a_demo_is_named_as_it_was_written(lucid, monkeypatch):
     assert lucid("demo", "--seed", -1)[2].startswith("error: --seed -1: ")
     assert lucid("demo", "--set", "run.seed=-1")[2].startswith("error: --set run.seed=-1: ")
+    # demo has no --device
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    assert lucid("demo", "--set", "run.device=mps")[2].startswith("error: run.device = 'mps': ")
     assert lucid.files() == []
 
 
@@ -136,3 +152,27 @@ def test_devices_are_completed_where_other_words_are_taken_too():
     (device,) = [one for path, one in options() if path == ("eval",) and one.name == "device"]
     context = typer.Context(typer.main.get_command(app))
     assert [item.value for item in device.shell_complete(context, "")] == ["auto", "cpu", "cuda", "mps"]
+
+
+def test_the_devices_that_a_command_lists_are_those_it_takes(lucid):
+    listed = {
+        path: set(re.findall(r"auto|cpu|cuda:1|cuda(?! where|_)|mps", option.help))
+        for path, option in options()
+        if option.name == "device"
+    }
+    kinds = {"auto", "cpu", "cuda", "mps"}
+    assert listed.pop(("fit",)) == kinds
+    assert lucid("fit", "--device", "cuda:1")[2].startswith(
+        "error: --device cuda:1: choose auto, cpu, cuda, mps"
+    )
+    assert listed.pop(("bench", "proof")) == {"cpu", "cuda"}
+    assert lucid("bench", "proof", "--device", "mps")[2].startswith("error: --device mps: choose cpu, cuda")
+    for path, words in listed.items():
+        assert words == {*kinds, "cuda:1"} - ({"mps"} if path[0] == "bench" else set()), path
+
+
+def test_what_a_shell_shows_of_an_option_keeps_its_default():
+    fit = command_at(["fit"])
+    (item,) = fit.shell_complete(typer.Context(fit), "--epochs")
+    assert Text.from_markup(item.help).plain == fit_options()["epochs"].help
+    assert "[default: 50]" in fit_options()["epochs"].help

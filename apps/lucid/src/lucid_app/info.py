@@ -9,14 +9,14 @@ import typer
 from rich.table import Table
 
 from lucid_app.console import out, print_json
-from lucid_app.options import choice
+from lucid_app.options import choice, task_choice
 from lucid_models import SIZES, TASKS, count
 from lucid_train import chosen_device, usable_switches
 
 
 def info(
     size: Annotated[str | None, choice("One size", SIZES)] = None,
-    task: Annotated[str | None, choice("One task", TASKS)] = None,
+    task: Annotated[str | None, task_choice("One task")] = None,
     switches: Annotated[
         bool,
         typer.Option("--switches", help="Only which switches of lucid fit this machine can use, or why not."),

@@ -10,6 +10,9 @@ from lucid_data import DotaVersion, Layout, Task
 from lucid_models import SIZES
 from lucid_train import FitConfig
 
+TILED_TASKS = ("obb", "detect")
+"""Tasks whose pictures are cut into tiles, and whose predictions on tiles are put together."""
+
 
 def choice(help: str, words: Iterable[str], *names: str, more: str = "", panel: str | None = None) -> Any:
     """Return an option that takes one of ``words``: the help is ``help``, the list of them, and ``more``.
@@ -61,15 +64,24 @@ def words_of(annotation: Any) -> tuple[str, ...]:
 
 _RUN: Any = FitConfig.model_fields["run"].annotation
 DEVICES = words_of(_RUN.model_fields["device"].annotation)
-"""Words that every ``--device`` takes; ``cuda:1`` is one of several."""
+"""Kinds of device, which are the words of ``fit --device``."""
 
-TaskOption = Annotated[str, choice("What is learned", get_args(Task))]
-LabelsOption = Annotated[str, choice("Which labels are read", get_args(Task))]
+
+def device_choice(kinds: Iterable[str]) -> Any:
+    """Return an option that takes a kind of device, or ``cuda:1`` for one of several; kinds are completed."""
+    known = tuple(kinds)
+    return typer.Option(help=f"{either((*known, 'cuda:1'))}.", autocompletion=lambda: list(known))
+
+
+def task_choice(help: str) -> Any:
+    """Return an option that takes one of the tasks."""
+    return choice(help, get_args(Task))
+
+
+TaskOption = Annotated[str, task_choice("What is learned")]
+LabelsOption = Annotated[str, task_choice("Which labels are read")]
 SizeOption = Annotated[str, choice("Size of the network", SIZES)]
-DeviceOption = Annotated[
-    str,
-    typer.Option(help=f"{either((*DEVICES, 'cuda:1'))}.", autocompletion=lambda: list(DEVICES)),
-]
+DeviceOption = Annotated[str, device_choice(DEVICES)]
 LayoutOption = Annotated[str | None, choice("Format of the folder where it fits several", get_args(Layout))]
 DotaVersionOption = Annotated[str | None, choice("Class list of DOTA labels", get_args(DotaVersion))]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from lucid_app.checks import check_folder_target
+from lucid_app.options import TILED_TASKS
 from lucid_data import (
     Catalog,
     MergedImage,
@@ -21,8 +22,6 @@ from lucid_data import (
 from lucid_geometry import clip_boxes, rboxes_to_boxes, rboxes_to_polygons
 from lucid_models import ExportedPredictor, Predictions, Predictor, describe
 from lucid_train import ConfigError, default_split
-
-TILED_TASKS = ("obb", "detect")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torchvision.ops import box_iou as torchvision_box_iou
 
 from lucid_app.bench.options import (
-    DeviceOption,
     JsonOption,
+    MeasuredDeviceOption,
     OutputOption,
     QuickOption,
     RoundsOption,
@@ -42,7 +42,7 @@ from lucid_geometry import (
 
 def geometry(
     context: typer.Context,
-    device: DeviceOption = "cpu",
+    device: MeasuredDeviceOption = "cpu",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 7,
     quick: QuickOption = False,

@@ -13,7 +13,7 @@ import typer
 
 import lucid_data
 from lucid_app.bench.limits import copy_rate, memory_limit
-from lucid_app.bench.options import DeviceOption, JsonOption, OutputOption, QuickOption, prepare
+from lucid_app.bench.options import JsonOption, MeasuredDeviceOption, OutputOption, QuickOption, prepare
 from lucid_app.bench.record import Record, Row, Table, command_line, finish, machine, today
 from lucid_app.bench.turns import medians, once
 from lucid_app.checks import check_at_least, check_canvas, check_data
@@ -59,7 +59,7 @@ def loader(
     layout: LayoutOption = None,
     samples: Annotated[int, typer.Option(help="Samples of each route.")] = 120,
     image_size: Annotated[int, typer.Option(help="Side of the canvas, a multiple of 32.")] = 640,
-    device: DeviceOption = "cpu",
+    device: MeasuredDeviceOption = "cpu",
     quick: QuickOption = False,
     as_json: JsonOption = False,
     output: OutputOption = None,

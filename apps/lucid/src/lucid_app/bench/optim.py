@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from lucid_app.bench.limits import compute_limit, copy_rate, flops_of, matrix_rate, memory_limit
 from lucid_app.bench.options import (
-    DeviceOption,
     JsonOption,
+    MeasuredDeviceOption,
     OutputOption,
     QuickOption,
     RoundsOption,
@@ -51,7 +51,7 @@ def optim(
     only: Annotated[
         str | None, typer.Option(help="Only the models whose names contain this, and no routes.")
     ] = None,
-    device: DeviceOption = "cpu",
+    device: MeasuredDeviceOption = "cpu",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 7,
     quick: QuickOption = False,

@@ -8,9 +8,10 @@ import typer
 
 from lucid_app.bench.record import check_result, usable_cores
 from lucid_app.checks import check_at_least, check_file_target, choose_device
+from lucid_app.options import DEVICES, device_choice
 from lucid_train import ConfigError
 
-DeviceOption = Annotated[str, typer.Option(help="cpu, or cuda where there is one.")]
+MeasuredDeviceOption = Annotated[str, device_choice(kind for kind in DEVICES if kind != "mps")]
 ThreadsOption = Annotated[int | None, typer.Option(help="torch threads; all usable cores when absent.")]
 RoundsOption = Annotated[int, typer.Option(help="How often each competitor has its turn.")]
 QuickOption = Annotated[

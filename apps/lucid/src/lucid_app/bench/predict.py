@@ -12,8 +12,8 @@ from torch import Tensor
 
 from lucid_app.bench.limits import compute_limit, matrix_rate
 from lucid_app.bench.options import (
-    DeviceOption,
     JsonOption,
+    MeasuredDeviceOption,
     OutputOption,
     QuickOption,
     RoundsOption,
@@ -49,7 +49,7 @@ def predict(
     batch: Annotated[
         list[int] | None, typer.Option(help="Images per batch; again for more; 1 and 8.")
     ] = None,
-    device: DeviceOption = "cpu",
+    device: MeasuredDeviceOption = "cpu",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 15,
     profile: Annotated[

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from lucid_app.console import counting, out, print_json
+from lucid_app.keys import naming_options
 from lucid_app.options import choice
 from lucid_train import REPLAY_SWITCHES, SPEED_SWITCHES, TASK_TABLE, ProofRow, prove
 
@@ -28,7 +29,7 @@ def proof(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option(help="cpu, where a tape stands in for CUDA graphs; or cuda.")
+        str, choice("Where", ("cpu", "cuda"), more="On the CPU a tape stands in for CUDA graphs.")
     ] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -48,7 +49,11 @@ def proof(
     tasks = task or list(TASK_TABLE)
     each = len(switch) if switch else len(REPLAY_SWITCHES) + len(SPEED_SWITCHES) + 1
     rows: list[ProofRow] = []
-    with tempfile.TemporaryDirectory(prefix="lucid-proof-") as folder, counting("proof", quiet) as tell:
+    with (
+        naming_options(["run.device"]),
+        tempfile.TemporaryDirectory(prefix="lucid-proof-") as folder,
+        counting("proof", quiet) as tell,
+    ):
         for row in prove(Path(folder), tasks, switch, device=device):
             rows.append(row)
             tell(len(rows), len(tasks) * (1 + each))

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from lucid_app.bench.limits import compute_limit, flops_of, matrix_rate
 from lucid_app.bench.options import (
-    DeviceOption,
     JsonOption,
+    MeasuredDeviceOption,
     OutputOption,
     QuickOption,
     RoundsOption,
@@ -29,7 +29,7 @@ REFERENCE = "eager"
 
 def replay(
     context: typer.Context,
-    device: DeviceOption = "cuda",
+    device: MeasuredDeviceOption = "cuda",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 9,
     quick: QuickOption = False,

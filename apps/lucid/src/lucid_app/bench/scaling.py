@@ -13,8 +13,8 @@ import typer
 from lucid_app.bench.bare import BareStep, Workload
 from lucid_app.bench.made import scored_scenes, write_large
 from lucid_app.bench.options import (
-    DeviceOption,
     JsonOption,
+    MeasuredDeviceOption,
     OutputOption,
     QuickOption,
     RoundsOption,
@@ -45,7 +45,7 @@ def scaling(
     context: typer.Context,
     task: TaskOption = "detect",
     size: SizeOption = "n",
-    device: DeviceOption = "cpu",
+    device: MeasuredDeviceOption = "cpu",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 3,
     plot: Annotated[Path | None, typer.Option(help="Draw it as well.")] = None,

@@ -9,8 +9,8 @@ import typer
 from lucid_app.bench.bare import PARTS, BareStep, Workload
 from lucid_app.bench.limits import compute_limit, flops_of, matrix_rate
 from lucid_app.bench.options import (
-    DeviceOption,
     JsonOption,
+    MeasuredDeviceOption,
     OutputOption,
     QuickOption,
     RoundsOption,
@@ -37,7 +37,7 @@ def step(
     size: SizeOption = "n",
     batch: Annotated[int, typer.Option(help="Images per step.")] = 16,
     image_size: Annotated[int, typer.Option(help="Side of the canvas, a multiple of 32.")] = 320,
-    device: DeviceOption = "cpu",
+    device: MeasuredDeviceOption = "cpu",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 7,
     quick: QuickOption = False,

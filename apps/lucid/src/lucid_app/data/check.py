@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 from rich.table import Column, Table
@@ -11,14 +11,14 @@ from rich.text import Text
 
 from lucid_app.checks import check_data
 from lucid_app.console import Quiet, counting, out, print_json
-from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
-from lucid_data import Finding, Task
+from lucid_app.options import DotaVersionOption, LabelsOption, LayoutOption, as_layout
+from lucid_data import Finding
 from lucid_data import check as find_problems
 
 
 def check(
     path: Annotated[Path, typer.Argument(help="Folder of images and labels.")],
-    task: Annotated[str, choice("What the labels are for", get_args(Task))] = "detect",
+    task: LabelsOption = "detect",
     layout: LayoutOption = None,
     decode: Annotated[
         bool,

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
 from lucid_app.checks import check_at_least
 from lucid_app.console import out
-from lucid_app.options import choice
-from lucid_data import Task, synthetic
+from lucid_app.options import choice, task_choice
+from lucid_data import synthetic
 from lucid_train import ConfigError
 
 _WRITERS: dict[str, Callable[..., Path]] = {
@@ -26,7 +26,7 @@ def sample(
     layout: Annotated[
         str, choice("Format", _WRITERS, "--format", more="voc holds detect only, dota obb.")
     ] = "coco",
-    task: Annotated[str | None, choice("What is labelled", get_args(Task))] = None,
+    task: Annotated[str | None, task_choice("What is labelled")] = None,
     train: Annotated[int, typer.Option(help="Training images.")] = 64,
     val: Annotated[int, typer.Option(help="Validation images.")] = 16,
     size: Annotated[int, typer.Option(help="Side of an image, pixels.")] = 160,

@@ -8,18 +8,17 @@ import typer
 
 from lucid_app.checks import check_at_least, check_data
 from lucid_app.console import Quiet, counting, out, print_json
-from lucid_app.options import DotaVersionOption, LayoutOption, as_layout, choice
+from lucid_app.options import TILED_TASKS, DotaVersionOption, LayoutOption, as_layout, choice
 from lucid_data import TileOptions
 from lucid_data import tile as cut
 
-TASKS = ("obb", "detect")
 _DEFAULTS = TileOptions()
 
 
 def tile(
     source: Annotated[Path, typer.Argument(help="Folder of large images and labels, such as DOTA.")],
     target: Annotated[Path, typer.Argument(help="Folder to make; must be empty or absent.")],
-    task: Annotated[str, choice("Which labels are cut", TASKS)] = "obb",
+    task: Annotated[str, choice("Which labels are cut", TILED_TASKS)] = "obb",
     split: Annotated[
         list[str] | None, typer.Option(help="Split to cut; again for more; all when absent.")
     ] = None,
