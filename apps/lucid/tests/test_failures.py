@@ -1,11 +1,18 @@
 """Wrong input: one clear line, the right exit status, nothing left behind."""
 
 import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
+
+from lucid_app.main import run
 
 
 class Payload:
@@ -83,6 +90,10 @@ CHECKPOINTS = [
 def test_a_folder_is_no_checkpoint(fails, scenes, words):
     given = [word.format(scenes, data=scenes) for word in words]
     fails(*given, status=2, words_in_line=["that is a folder; give a checkpoint"])
+
+
+def test_the_folder_that_one_is_in_is_no_checkpoint(fails):
+    fails("export", ".", status=2, words_in_line=["that is a folder; give a checkpoint"])
 
 
 @pytest.mark.parametrize("words", [("fit", "--data", "{}"), ("data", "stats", "{}")], ids=" ".join)
@@ -255,3 +266,36 @@ def test_with_json_whatever_ends_a_command_is_a_document(lucid, monkeypatch, cap
 
 def test_without_json_a_failure_leaves_stdout_empty(lucid):
     assert lucid("info", "--size", "q")[:2] == (2, "")
+
+
+def test_of_several_processes_the_first_prints_the_document(lucid, monkeypatch):
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        status, out, err = lucid("info", "--size", "q", "--json")
+        assert (status, len(out.splitlines()), len(err.splitlines())) == (2, lines, 1)
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="a device that is always full")
+@pytest.mark.parametrize(("words", "expected"), [(["--switches"], 1), (["--size", "q"], 2)], ids=str)
+def test_a_full_stdout_is_one_line(monkeypatch, capsys, words, expected):
+    monkeypatch.setattr("lucid_app.info.usable_switches", dict)
+    with suppress(OSError), FULL.open("w") as full:  # closing tries again
+        monkeypatch.setattr("sys.stdout", full)
+        assert run(["info", *words, "--json"]) == expected
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="a device that is always full")
+def test_what_only_the_end_finds_undeliverable_is_one_line():
+    code = "from lucid_app.main import main; main(['--version'])"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with FULL.open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, env=buffered
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == b"error: [Errno 28] No space left on device\n"

@@ -32,7 +32,7 @@ def print_json(document: Any) -> None:
     """Print one JSON document to stdout; NaN is refused, and bytes of file names that are no text are escaped."""
     text = json.dumps(document, allow_nan=False, ensure_ascii=False)
     plain = text.isascii() or text.encode("utf-8", "replace").decode("utf-8") == text
-    print(text if plain else json.dumps(document, allow_nan=False))
+    print(text if plain else json.dumps(document, allow_nan=False), flush=True)
 
 
 @contextmanager

@@ -46,9 +46,9 @@ def export(
     check_canvas(image_size)
     check_at_least("--batch", batch, 1)
     check_at_least("--max-detections", max_detections, 1)
+    check_checkpoint(checkpoint)
     target = output or checkpoint.with_suffix(EXPORT_FORMATS[format_name].suffix)
     check_file_target("--output", target)
-    check_checkpoint(checkpoint)
     for source in check or ():
         if not source.exists():
             raise ConfigError(f"--check {source}: no such image or folder")

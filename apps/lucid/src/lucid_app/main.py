@@ -5,10 +5,12 @@ included; 130 interrupted.
 """
 
 import logging
+import os
 import re
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib.metadata import version
 from types import FrameType
@@ -20,7 +22,7 @@ from lucid_app.console import err, print_json
 from lucid_app.lazy import Later, LazyGroup
 
 
-class _Commands(LazyGroup):
+class _Lucid(LazyGroup):
     table: ClassVar = {
         "demo": Later(
             "lucid_app.demo:demo",
@@ -56,7 +58,7 @@ class _Commands(LazyGroup):
 
 app = typer.Typer(
     name="lucid",
-    cls=_Commands,
+    cls=_Lucid,
     help="Train, score and run real-time object detectors.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -90,7 +92,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.INFO
     )  # other libraries tell their users, not ours, what they do
     signal.signal(signal.SIGTERM, _stop)
-    sys.exit(run(words, debug=debug))
+    sys.exit(_delivered(run(words, debug=debug)))
+
+
+def _delivered(status: int) -> int:
+    """Return the exit status after what was printed has gone out, or could not."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # the interpreter would try again as it ends, and print a traceback
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not status:
+            err.print(f"error: {one_line(error)}", style="red", soft_wrap=True)
+            return 1
+    return status
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -102,8 +117,10 @@ def run(words: Sequence[str], *, debug: bool = False) -> int:
     """Return the exit status of a command line; the failure's one line, and with --json its document, are printed."""
 
     def document(said: str, status: int) -> None:
-        if "--json" in words:
-            print_json({"error": said, "status": status})
+        # of the processes that torchrun started, one speaks
+        if "--json" in words and os.environ.get("RANK", "0") == "0":
+            with suppress(OSError):  # where stdout is what failed, the line on stderr is all
+                print_json({"error": said, "status": status})
 
     def interrupted() -> int:
         document("interrupted", 130)
