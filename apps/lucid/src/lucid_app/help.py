@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from rich.markup import escape
 from rich.text import Text
 from typer.core import TyperCommand
 
@@ -13,6 +14,8 @@ from lucid_app.console import out
 
 _WIDEST = 100
 _NAMES = 24  # columns for names; longer ones have a line of their own
+_ROOM = 20  # columns that an explanation beside names needs; where there are fewer it stands below
+_INDENT = 8
 
 
 class Helpful:
@@ -30,12 +33,19 @@ class Helpful:
 class Command(Helpful, TyperCommand):
     """A command that shows its help as a page."""
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the options that begin so; what a shell shows of them is no markup, and keeps its brackets."""
+        items = super().shell_complete(ctx, incomplete)
+        for item in items:
+            item.help = item.help and escape(item.help)
+        return items
+
 
 def page(command: Any, ctx: Any, width: int) -> list[str]:
     """Return the lines of a command's help: usage, what it does, examples, then its options by panel."""
     lines = [command.get_usage(ctx), *described(command.help or "", width)]
     for title, entries in _panels(command, ctx).items():
-        lines += ["", f"{title}:", *listed(entries, width)]
+        lines += ["", *_wrapped(f"{title}:", width), *listed(entries, width)]
     return lines
 
 
@@ -48,9 +58,8 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
         panels.setdefault(parameter.rich_help_panel or title, []).append(
             (re.sub(r"<list\[(\w+)\]>", r"<\1>", names), about)
         )
-    if hasattr(command, "list_commands"):
-        for name in command.list_commands(ctx):
-            panels.setdefault("Commands", []).append((name, command.get_command(ctx, name).help))
+    if hasattr(command, "table"):
+        panels["Commands"] = [(name, later.line) for name, later in command.table.items()]
     return {title: entries for title, entries in panels.items() if entries}
 
 
@@ -79,10 +88,13 @@ def listed(entries: Sequence[tuple[str, str]], width: int) -> list[str]:
     """
     short = [len(names) for names, _ in entries if len(names) <= _NAMES]
     column = max(short, default=_NAMES) + 4
+    below = width - column < _ROOM
+    if below:
+        column = min(column, _INDENT)
     lines = []
     for names, about in entries:
         beside = _wrapped(about, width - column)
-        if len(names) <= _NAMES and beside:
+        if not below and len(names) <= _NAMES and beside:
             lines.append(f"  {names}".ljust(column) + beside.pop(0))
         else:
             lines += [f"  {line}" for line in _wrapped(names, width - 2)]
@@ -95,5 +107,5 @@ def _wrapped(text: str, width: int) -> list[str]:
     whole = re.sub(
         r"\[default: [^\]]*\]", lambda found: found[0].replace(" ", "\xa0"), " ".join(text.split())
     )
-    lines = textwrap.wrap(whole, width, break_on_hyphens=False, break_long_words=False)
+    lines = textwrap.wrap(whole, max(1, width), break_on_hyphens=False, break_long_words=False)
     return [line.replace("\xa0", " ") for line in lines]

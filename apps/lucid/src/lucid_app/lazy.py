@@ -36,7 +36,7 @@ class Later:
         return command
 
 
-class _Commands(UserDict[str, Any]):
+class _Loading(UserDict[str, Any]):
     """The commands of a group by name; one that is asked for is imported first."""
 
     def __getitem__(self, name: str) -> Any:
@@ -53,18 +53,15 @@ class LazyGroup(Helpful, TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Commands(self.table)
+        self.commands = _Loading(self.table)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the table."""
         return list(self.table)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return what help and completion show of a command, which is its line."""
-        later = self.table.get(cmd_name)
-        return None if later is None else Command(cmd_name, help=later.line)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that the first word chooses, imported now, and the words that are left for it."""
-        name, shown, rest = super().resolve_command(ctx, args)
-        return name, None if shown is None else self.commands[args[0]], rest
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the commands that begin so, each with its line, and the options; no command is imported for it."""
+        commands: Any = {name: Command(name, help=later.line) for name, later in self.table.items()}
+        lines = TyperGroup(commands=commands, add_help_option=False)
+        named = lines.shell_complete(typer.Context(lines), incomplete)
+        return [*named, *super(TyperGroup, self).shell_complete(ctx, incomplete)]

@@ -7,7 +7,7 @@ import typer
 from lucid_app.lazy import Later, LazyGroup
 
 
-class _Commands(LazyGroup):
+class _Bench(LazyGroup):
     table: ClassVar = {
         "fit": Later(
             "lucid_app.bench.fit:fit",
@@ -60,7 +60,7 @@ class _Commands(LazyGroup):
 
 
 app = typer.Typer(
-    cls=_Commands,
+    cls=_Bench,
     help="Measure, and prove that nothing else changed.",
     no_args_is_help=True,
     add_completion=False,

@@ -7,7 +7,7 @@ import typer
 from lucid_app.lazy import Later, LazyGroup
 
 
-class _Commands(LazyGroup):
+class _Data(LazyGroup):
     table: ClassVar = {
         "check": Later(
             "lucid_app.data.check:check",
@@ -39,7 +39,7 @@ class _Commands(LazyGroup):
     }
 
 
-app = typer.Typer(cls=_Commands, help="Look after data sets.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(cls=_Data, help="Look after data sets.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
