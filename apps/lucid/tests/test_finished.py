@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from lucid_app import app, fit
+from lucid_app import app, evaluate, fit
 from lucid_app.main import run
 from lucid_train import FitResult, Progress, load_config
 
@@ -40,7 +40,7 @@ def test_the_help_of_every_command_has_an_example_that_parses(path, command):
     )
 
 
-@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("width", [10, 28, 60, 80])
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
 def test_help_names_every_option_in_full_and_keeps_to_the_width(path, command, width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -50,7 +50,10 @@ def test_help_names_every_option_in_full_and_keeps_to_the_width(path, command, w
         for flag in (*option.opts, *option.secondary_opts):
             assert re.search(rf"(?<![\w-]){flag}(?![\w-])", shown), flag
     examples = [line for line in shown.splitlines() if line.startswith(f"    {path}")]
-    assert [line for line in shown.splitlines() if len(line) > width and line not in examples] == []
+    usage = shown.splitlines()[: shown.splitlines().index("")] if width < 60 else []
+    # one word, and a default with its value, are not broken
+    wide = [line for line in shown.splitlines() if len(line) > width and re.search(r"\S (?!.*\]$)", line)]
+    assert [line for line in wide if line not in (*usage, *examples)] == []
 
 
 def test_the_examples_of_a_help_stand_together(capsys):
@@ -131,9 +134,36 @@ def test_eval_says_a_dash_where_there_is_nothing_to_score_and_the_gap_in_words(l
     report = json.loads((lucid.folder / "report.json").read_text())["report"]
     assert report["e2e"]["map_large"] == -1  # pictures of 64 px have no large object
     assert re.search(r"S/M/L [\d.]+ [\d.–]+ –$", out, re.MULTILINE), out
-    gap = 100 * (report["e2e"]["map"] - report["nms"]["map"])
-    assert f"e2e is {abs(gap):.2f} AP points {'above' if gap > 0 else 'below'} nms" in out
+    gap = round(100 * (report["e2e"]["map"] - report["nms"]["map"]), 2)
+    said = f"is {abs(gap):.2f} AP points {'above' if gap > 0 else 'below'}" if gap else "equals"
+    assert f"e2e {said} nms" in out
     assert "-1" not in out
+
+
+@pytest.mark.parametrize(
+    ("e2e", "nms", "said"),
+    [
+        (0.2, 0.3, ["e2e is 10.00 AP points below nms"]),
+        (0.3, 0.29, ["e2e is 1.00 AP points above nms"]),
+        (0.3, 0.3, ["e2e equals nms"]),
+        (0.30001, 0.3, ["e2e equals nms"]),
+        (-1.0, -1.0, []),
+        (-1.0, 0.3, []),
+        (0.3, -1.0, []),
+    ],
+)
+def test_eval_compares_the_two_paths_where_both_have_a_score(lucid, scenes, monkeypatch, e2e, nms, said):
+    def scored(*_, **__):
+        numbers = {
+            path: dict.fromkeys(("map", "map_50", "map_75"), ap) for path, ap in (("e2e", e2e), ("nms", nms))
+        }
+        info = {"task": "detect", "split": "val", "image_size": 64}
+        return {"images": 1, "seconds": 0, "info": info, "report": numbers}
+
+    monkeypatch.setattr(evaluate, "score", scored)
+    (lucid.folder / "some.ckpt").write_text("")
+    status, out, _ = lucid("eval", "some.ckpt", "--data", scenes)
+    assert (status, out.splitlines()[3:]) == (0, said)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +194,7 @@ def test_sizes_say_at_which_canvas_the_gflops_are(lucid):
     assert re.search(r"obb .* 1024 px", out)
 
 
-@pytest.mark.parametrize("name", ["checks", "console", "evaluate", "help", "main", "options", "settings"])
+@pytest.mark.parametrize("name", ["checks", "console", "evaluate", "help", "keys", "main", "options"])
 def test_the_examples_in_the_docstrings_of_a_module_run(name):
     failures, tried = doctest.testmod(import_module(f"lucid_app.{name}"))
     assert failures == 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -17,10 +17,8 @@ from lucid_app.checks import (
 from lucid_app.console import Quiet, counting, figure, out, print_json
 from lucid_app.options import DeviceOption, LayoutOption, as_layout, choice
 from lucid_app.scoring import EngineOption, SplitOption
+from lucid_train import PathName, task_row, write_json
 from lucid_train import evaluate as score
-from lucid_train import task_row, write_json
-
-PATHS = ("e2e", "nms", "both")
 
 
 def evaluate(
@@ -28,7 +26,7 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="Folder of images and labels.")],
     split: SplitOption = None,
     layout: LayoutOption = None,
-    path: Annotated[str, choice("Branches to score", PATHS)] = "both",
+    path: Annotated[str, choice("Branches to score", get_args(PathName))] = "both",
     limit: Annotated[int, typer.Option(help="Score this many images; 0 for all.")] = 0,
     batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Canvas; the checkpoint's when absent.")] = None,
@@ -77,7 +75,7 @@ def evaluate(
             data,
             split=split,
             layout=as_layout(layout),
-            path=cast(Any, path),
+            path=cast(PathName, path),
             limit=limit,
             batch=batch,
             image_size=image_size,
@@ -108,7 +106,9 @@ def evaluate(
                 )
     if len(report["report"]) == 2:
         first = f"{next(iter(protocols.values()))}map"
-        out.print(compared(*(report["report"][name][first] for name in ("e2e", "nms"))))
+        e2e, nms = (report["report"][name][first] for name in ("e2e", "nms"))
+        if -1 not in (e2e, nms):  # there was something to score
+            out.print(compared(e2e, nms))
     if output is not None:
         out.print(f"report {output}", soft_wrap=True)
 
@@ -119,8 +119,12 @@ def compared(e2e: float, nms: float) -> str:
     Example:
         >>> compared(0.5, 0.515)
         'e2e is 1.50 AP points below nms'
+        >>> compared(0.5, 0.50001)
+        'e2e equals nms'
     """
-    points = 100 * (e2e - nms)
+    points = round(100 * (e2e - nms), 2)
+    if not points:
+        return "e2e equals nms"
     return f"e2e is {abs(points):.2f} AP points {'above' if points > 0 else 'below'} nms"
 
 
