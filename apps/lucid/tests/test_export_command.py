@@ -69,6 +69,11 @@ def test_a_comparison_of_nothing_is_status_1(lucid, last, scenes):
         (("--image-size", "100"), 2, "--image-size 100: give a positive multiple of 32"),
         (("--batch", "0"), 2, "--batch 0: give 1 or more"),
         (("--check", "nowhere"), 2, "--check nowhere: no such image or folder"),
+        (
+            ("--format", "torchscript"),
+            2,
+            "--output x.onnx: what reads a torchscript file knows it by its suffix; end the name in .torchscript",
+        ),
     ],
 )
 def test_wrong_options_are_one_line_and_nothing_is_written(lucid, last, words, status, message):

@@ -47,8 +47,13 @@ def export(
     check_at_least("--batch", batch, 1)
     check_at_least("--max-detections", max_detections, 1)
     check_checkpoint(checkpoint)
-    target = output or checkpoint.with_suffix(EXPORT_FORMATS[format_name].suffix)
+    suffix = EXPORT_FORMATS[format_name].suffix
+    target = output or checkpoint.with_suffix(suffix)
     check_file_target("--output", target)
+    if target.suffix != suffix:
+        raise ConfigError(
+            f"--output {target}: what reads a {format_name} file knows it by its suffix; end the name in {suffix}"
+        )
     for source in check or ():
         if not source.exists():
             raise ConfigError(f"--check {source}: no such image or folder")

@@ -204,7 +204,8 @@ def _print(report: CocoReport | DotaReport, rows: dict[str, str], errors: Any) -
     for name, figures in rows.items():
         out.print(f"  {name:20s} {figures}", soft_wrap=True)
     if errors is not None:
-        out.print(f"where AP50 {errors['map_50']:.4f} is lost:")
+        # pairs are made anew here, without crowds and limits per image, so the last digits may differ from map_50
+        out.print(f"where AP50 is lost ({errors['map_50']:.4f} when every detection counts):")
         for name, count in errors["counts"].items():
             out.print(f"  {name:12s} {count:6d}  mending gains {100 * errors['gains'][name]:.2f} points")
     if report.dropped:
