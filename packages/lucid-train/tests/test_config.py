@@ -77,6 +77,13 @@ def test_yaml_that_would_run_code_is_refused(tmp_path):
         load_config(file)
 
 
+def test_a_slip_in_yaml_is_named_with_its_place(tmp_path):
+    file = tmp_path / "slip.yaml"
+    file.write_text("run:\n  epochs: 3\n bad: [\n")
+    with pytest.raises(ConfigError, match=r"slip\.yaml:3:\d+: not readable as YAML: [^\n]+$"):
+        load_config(file)
+
+
 @pytest.mark.parametrize("text", ["2024", "a: b", "a #1", "null", "[x"])
 def test_overrides_are_taken_as_they_are(text):
     assert str(load_config("detect", {"data.path": text}).data.path) == text

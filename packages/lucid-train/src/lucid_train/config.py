@@ -297,6 +297,10 @@ def load_config(
 def _parsed(text: str, source: str) -> Any:
     try:
         return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        at = error.problem_mark
+        place = f"{source}:{at.line + 1}:{at.column + 1}" if at and "\n" in text else source
+        raise ConfigError(f"{place}: not readable as YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not readable as YAML: {' '.join(str(error).split())}") from error
 
