@@ -299,3 +299,18 @@ def test_what_only_the_end_finds_undeliverable_is_one_line():
         )
     assert ended.returncode == 1
     assert ended.stderr == b"error: [Errno 28] No space left on device\n"
+
+
+def test_a_folder_without_permission_to_write_is_said_before_any_work(lucid, tmp_path, monkeypatch):
+    monkeypatch.setattr("lucid_app.checks.os.access", lambda place, mode: False)
+    status, _, err = lucid("demo", "--output", tmp_path / "new")
+    assert status == 2
+    assert f"no permission to write in {tmp_path}" in err
+
+
+def test_a_data_set_named_by_its_file_is_missed_as_a_file(lucid):
+    status, _, err = lucid("score", "nothing.json", "found.json")
+    assert (status, err) == (
+        2,
+        "error: nothing.json: no such file; give the folder of images and labels\n",
+    )

@@ -1,5 +1,6 @@
 """Checks of options before any work begins; each failure is one ConfigError that names the option."""
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -54,10 +55,12 @@ def check_data(path: Path, option: str = "", key: str = "") -> None:
     ``option`` gave the path, or ``key`` of the configuration did; an argument has no name.
     """
     said = Setting(key, path) if key else f"{option} {path}".strip()
-    if path.is_file() and path.suffix.lower() not in (".json", ".yaml", ".yml"):
+    one_file = path.suffix.lower() in (".json", ".yaml", ".yml")
+    if path.is_file() and not one_file:
         raise ConfigError(said, ": give a folder of images and labels, a COCO JSON or a dataset YAML")
     if not path.exists():
-        raise ConfigError(said, ": no such folder; give the folder of images and labels")
+        absent = "no such file" if one_file else "no such folder"
+        raise ConfigError(said, f": {absent}; give the folder of images and labels")
     if path.is_dir() and not any(path.iterdir()):
         raise ConfigError(said, ": the folder is empty; give the folder of images and labels")
 
@@ -80,9 +83,11 @@ def check_file_target(option: str, path: Path | None) -> None:
 
 
 def check_folder_target(option: str, path: Path) -> None:
-    """Raise ConfigError where a folder that an option names cannot be made because a file is in its place."""
+    """Raise ConfigError where a folder that an option names cannot be written: a file is there, or no permission."""
     for place in (path, *path.parents):
         if place.exists():
             if not place.is_dir():
                 raise ConfigError(f"{option} {path}: {place} is a file; give a folder")
+            if not os.access(place, os.W_OK):
+                raise ConfigError(f"{option} {path}: no permission to write in {place}; give another folder")
             return

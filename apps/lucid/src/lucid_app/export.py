@@ -64,6 +64,8 @@ def export(
         )
     found = None
     if check:
+        if not quiet:
+            err.print(f"{file} is written and not yet compared", soft_wrap=True)
         with waiting("comparing with the checkpoint", quiet=quiet or as_json):
             found = parity(
                 checkpoint, file, check, format=format_name, confidence=conf, batch_size=batch or 8

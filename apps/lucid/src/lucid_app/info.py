@@ -27,6 +27,7 @@ def info(
 ) -> None:
     """Show parameters and GFLOPs of every network, this machine's environment, and the switches it can use.
 
+    With --task or --size only those networks and the environment.
     Parameters are those of the deployed network (one branch, normalisation folded) and of the training checkpoint;
     GFLOPs are of one picture at the task's own canvas.
 
@@ -73,7 +74,8 @@ def info(
         f"CUDA device: {cuda}  threads: {torch.get_num_threads()}",
         soft_wrap=True,
     )
-    _print_switches()
+    if not (task or size):
+        _print_switches()
 
 
 def _print_switches(as_json: bool = False) -> None:
