@@ -99,7 +99,10 @@ def fit(
         Path | None, setting("output", "Folder of the run; numbered under runs/ when absent.")
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(help="'last' or a checkpoint: continue a run exactly.")
+        str | None,
+        typer.Option(
+            help="Continue a run exactly: a checkpoint, or 'last', of --output or of the newest run."
+        ),
     ] = None,
     freeze: Annotated[
         list[str] | None,
