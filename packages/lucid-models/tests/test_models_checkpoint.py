@@ -207,6 +207,14 @@ def test_damage_inside_the_archive_is_named_with_the_file(
     assert str(saved) in one_line(caught.value)
 
 
+def test_a_damaged_directory_of_the_archive_is_named_with_the_file(saved: Path) -> None:
+    content = saved.read_bytes()
+    saved.write_bytes(content.replace(b"PK\x01\x02", b"\x00K\x01\x02", 1))
+    with pytest.raises(ValueError, match="damaged") as caught:
+        load(saved)
+    assert str(saved) in one_line(caught.value)
+
+
 def test_a_torchscript_file_is_told_by_what_it_is(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     path = tmp_path / "network.ts"
     with warnings.catch_warnings():

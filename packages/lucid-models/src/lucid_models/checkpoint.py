@@ -9,6 +9,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
@@ -97,6 +98,13 @@ def key_problem(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> s
     return None
 
 
+def _is_torchscript(name: str) -> bool:
+    # of a damaged archive torch says what is wrong
+    with suppress(zipfile.BadZipFile, ValueError, NotImplementedError), zipfile.ZipFile(name) as archive:
+        return any(PurePosixPath(member).name == "constants.pkl" for member in archive.namelist())
+    return False
+
+
 def read_checkpoint(
     path: str | PathLike[str], mmap: bool = False
 ) -> tuple[CheckpointInfo, dict[str, Tensor]]:
@@ -108,11 +116,10 @@ def read_checkpoint(
         raise FileNotFoundError(f"no checkpoint at {name}")
     if not zipfile.is_zipfile(name):
         raise ValueError(f"{name} is no checkpoint: torch.save writes a zip archive and this is none")
-    with zipfile.ZipFile(name) as archive:
-        if any(PurePosixPath(member).name == "constants.pkl" for member in archive.namelist()):
-            raise ValueError(
-                f"{name} is a TorchScript file, no checkpoint; exported networks are known by the suffix .torchscript"
-            )
+    if _is_torchscript(name):
+        raise ValueError(
+            f"{name} is a TorchScript file, no checkpoint; exported networks are known by the suffix .torchscript"
+        )
     try:
         content = torch.load(name, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
