@@ -13,12 +13,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from lucid_data.catalog import Catalog
+from lucid_data.composition import Composition, Picture
 from lucid_data.images import image_size
 from lucid_data.masks import grid_masks
 from lucid_data.picture_cache import PictureCache
@@ -26,38 +25,20 @@ from lucid_data.policy import AugmentPolicy
 from lucid_data.randomness import Stream, epoch_order
 from lucid_data.targets import Targets
 from lucid_data.tasks import TASK_NEEDS
-from lucid_data.transforms.affine import (
-    AffineParams,
-    UprightPlace,
-    canvas_to_output,
-    compose,
-    draw_upright,
-    sample_affine,
-    upright_place,
-    warp,
-)
+from lucid_data.transforms.affine import sample_affine
 from lucid_data.transforms.color import jitter_color, sample_color
 from lucid_data.transforms.copy_paste import copy_paste, paste_candidates, sample_copy_paste
-from lucid_data.transforms.flip import flip_horizontal, flip_vertical
+from lucid_data.transforms.flip import flip_image, flip_targets
 from lucid_data.transforms.letterbox import (
-    GREY,
     fit_long_side,
     interleaved,
     letterbox_image,
     letterbox_targets,
 )
 from lucid_data.transforms.mixup import mixup_image, mixup_targets
-from lucid_data.transforms.mosaic import Place, mosaic_places, sample_mosaic, single_place
-from lucid_data.transforms.moving import (
-    KeepRule,
-    clip_crowd,
-    clip_targets,
-    cut_targets,
-    extents,
-    move_targets,
-    move_upright,
-)
-from lucid_geometry import Affine, Letterbox
+from lucid_data.transforms.mosaic import mosaic_places, sample_mosaic, single_place
+from lucid_data.transforms.moving import KeepRule
+from lucid_geometry import Letterbox
 
 # S must be a multiple of the coarsest stride of the network
 STRIDE = 32
@@ -86,20 +67,6 @@ class Sample:
     size: tuple[int, int]
     masks: Tensor | None = None
     color: tuple[float, float, float] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Picture:
-    """A picture after everything that needs no random number: decoded, long side S, labels untouched."""
-
-    image: Tensor
-    targets: Targets
-    size: tuple[int, int]
-    ratio: float
-
-    @property
-    def fitted(self) -> tuple[int, int]:
-        return self.image.shape[1], self.image.shape[2]
 
 
 class TrainPipeline:
@@ -150,7 +117,7 @@ class TrainPipeline:
         self.seed = seed
         self.mosaic_epochs = mosaic_epochs
         self._rule = KeepRule(policy.min_size, policy.min_visibility, policy.max_aspect)
-        self._at_hand: OrderedDict[int, _Picture] = OrderedDict()
+        self._at_hand: OrderedDict[int, Picture] = OrderedDict()
         self._order: tuple[int, npt.NDArray[Any], npt.NDArray[Any]] | None = None
 
     def __len__(self) -> int:
@@ -174,24 +141,30 @@ class TrainPipeline:
 
     def __call__(self, epoch: int, index: int) -> Sample:
         """Return the sample of ``index`` in ``epoch``."""
-        stream = Stream.of(self.seed, epoch, index)
+        stream, policy, side = Stream.of(self.seed, epoch, index), self.policy, self.image_size
         composing = self.mosaic_epochs is None or epoch < self.mosaic_epochs
-        image, targets = self._geometric(stream, epoch, index, composing)
-        if stream.unit() < self.policy.mixup and composing:
+        composed = self._composed(stream, epoch, index, composing)
+        image, targets = None, composed.labels(self._rule)
+        if stream.unit() < policy.mixup and composing:
             partner = self._neighbours(stream, epoch, index, 1)[0]
-            other, other_targets = self._geometric(stream, epoch, partner, composing)
-            image = mixup_image(image, other, stream.beta(self.policy.mixup_shape))
-            targets = mixup_targets(targets, other_targets)
-        if self.policy.copy_paste and stream.unit() < self.policy.copy_paste and composing:
+            other = self._composed(stream, epoch, partner, composing)
+            image = mixup_image(composed.draw(), other.draw(), stream.beta(policy.mixup_shape))
+            targets = mixup_targets(targets, other.labels(self._rule))
+        if policy.copy_paste and stream.unit() < policy.copy_paste and composing:
+            image = composed.draw() if image is None else image
             image, targets = self._pasted(stream, epoch, index, image, targets)
-        color = sample_color(stream, self.policy)
+        color = sample_color(stream, policy)
+        across = bool(policy.flip_horizontal) and stream.unit() < policy.flip_horizontal
+        down = bool(policy.flip_vertical) and stream.unit() < policy.flip_vertical
+        if image is None:
+            image = composed.draw(across=across, down=down)
+        else:
+            image = flip_image(image, across=across, down=down)
         if not self.device_color:
             image = jitter_color(image.contiguous(), color)
-        if self.policy.flip_horizontal and stream.unit() < self.policy.flip_horizontal:
-            image, targets = flip_horizontal(image, targets, self.catalog.keypoint_flip_pairs)
-        if self.policy.flip_vertical and stream.unit() < self.policy.flip_vertical:
-            image, targets = flip_vertical(image, targets)
-        masks = grid_masks(targets, self.image_size) if TASK_NEEDS[self.catalog.task].masks else None
+        pairs = self.catalog.keypoint_flip_pairs
+        targets = flip_targets(targets, (side, side), across=across, down=down, pairs=pairs)
+        masks = grid_masks(targets, side) if TASK_NEEDS[self.catalog.task].masks else None
         gains = (color.hue, color.saturation, color.value) if self.device_color else None
         return Sample(image, targets, index, self._picture(index).size, masks, gains)
 
@@ -201,14 +174,18 @@ class TrainPipeline:
         if self.catalog.task == "obb":
             return image, targets
         if self.policy.copy_paste_source == "self":
-            other, source = flip_horizontal(image, targets, self.catalog.keypoint_flip_pairs)
+            size = (self.image_size, self.image_size)
+            pairs = self.catalog.keypoint_flip_pairs
+            other = flip_image(image, across=True)
+            source = flip_targets(targets, size, across=True, pairs=pairs)
         else:
             partner = self._neighbours(stream, epoch, index, 1)[0]
-            other, source = self._geometric(stream, epoch, partner, composing=True)
+            composed = self._composed(stream, epoch, partner, composing=True)
+            other, source = composed.draw(), composed.labels(self._rule)
         chosen = sample_copy_paste(stream, paste_candidates(source, self.image_size))
         return copy_paste(image, targets, other, source, chosen)
 
-    def _geometric(self, stream: Stream, epoch: int, index: int, composing: bool) -> tuple[Tensor, Targets]:
+    def _composed(self, stream: Stream, epoch: int, index: int, composing: bool) -> Composition:
         side = self.image_size
         if stream.unit() < self.policy.mosaic and composing:
             indices = [index, *self._neighbours(stream, epoch, index, 3)]
@@ -219,50 +196,9 @@ class TrainPipeline:
             pictures = [self._picture(index)]
             places = [single_place(pictures[0].fitted, side)]
             canvas = side
-        params = sample_affine(stream, self.policy)
-        make = self._upright if params.upright else self._warped
-        return make(pictures, places, params, canvas)
+        return Composition(pictures, places, sample_affine(stream, self.policy), canvas, side)
 
-    def _upright(
-        self, pictures: list[_Picture], places: list[Place], params: AffineParams, canvas: int
-    ) -> tuple[Tensor, Targets]:
-        side = self.image_size
-        image = torch.full((side, side, 3), GREY, dtype=torch.uint8).permute(2, 0, 1)
-        seen: list[tuple[_Picture, UprightPlace]] = []
-        for picture, place in zip(pictures, places, strict=True):
-            spot = upright_place(place, picture.fitted, params, canvas, side)
-            if spot.visible:
-                draw_upright(image, picture.image, spot)
-                seen.append((picture, spot))
-        moved = move_upright(
-            [picture.targets for picture, _ in seen], [spot.map(picture.ratio) for picture, spot in seen]
-        )
-        windows = np.array([spot.window for _, spot in seen], np.float32).reshape(-1, 4)
-        moved = clip_crowd(moved, _each(windows, [len(picture.targets.crowd) for picture, _ in seen]))
-        window = _each(windows, [len(picture.targets) for picture, _ in seen])
-        return image, clip_targets(moved, window, self._rule)
-
-    def _warped(
-        self, pictures: list[_Picture], places: list[Place], params: AffineParams, canvas: int
-    ) -> tuple[Tensor, Targets]:
-        side = self.image_size
-        affine = canvas_to_output(params, canvas, side)
-        image = warp(compose([p.image for p in pictures], places, canvas), affine, side)
-        output = torch.tensor((0.0, 0.0, side, side))
-        parts, befores = [], [torch.zeros(0, 2)]
-        for picture, place in zip(pictures, places, strict=True):
-            ratio = picture.ratio
-            laid = move_targets(
-                picture.targets,
-                Affine.from_rows([[ratio, 0.0, float(place.left)], [0.0, ratio, float(place.top)]]),
-            )
-            befores.append(extents(move_targets(laid, affine).boxes))
-            window = torch.tensor(place.window, dtype=torch.float32)
-            cut = clip_crowd(cut_targets(laid, window), window)
-            parts.append(clip_crowd(move_targets(cut, affine), output))
-        return image, clip_targets(Targets.concat(parts), output, self._rule, torch.cat(befores))
-
-    def _picture(self, index: int) -> _Picture:
+    def _picture(self, index: int) -> Picture:
         held = self._at_hand.get(index)
         if held is not None:
             self._at_hand.move_to_end(index)
@@ -274,7 +210,7 @@ class TrainPipeline:
             self._at_hand.popitem(last=False)
         return picture
 
-    def _loaded(self, index: int) -> _Picture:
+    def _loaded(self, index: int) -> Picture:
         if self.cache is None or index not in self.cache:
             image, targets, _ = self.catalog.sample(index)
             size = (image.shape[1], image.shape[2])
@@ -285,8 +221,8 @@ class TrainPipeline:
                 return self._fitted(image, targets, size)
         return self._fitted(interleaved(fit_long_side(image, self.image_size))[0], targets, size)
 
-    def _fitted(self, image: Tensor, targets: Targets, size: tuple[int, int]) -> _Picture:
-        return _Picture(image, targets, size, Letterbox(*size, self.image_size, self.image_size).ratio)
+    def _fitted(self, image: Tensor, targets: Targets, size: tuple[int, int]) -> Picture:
+        return Picture(image, targets, size, Letterbox(*size, self.image_size, self.image_size).ratio)
 
     def _neighbours(self, stream: Stream, epoch: int, index: int, count: int) -> list[int]:
         """Return ``count`` other indices of the pool that ``index`` falls in, distinct where there are enough."""
@@ -352,11 +288,6 @@ class EvalPipeline:
             else None
         )
         return Sample(letterbox_image(image, box), moved, used, (height, width), masks)
-
-
-def _each(windows: npt.NDArray[np.float32], counts: list[int]) -> Tensor:
-    """Return row i of ``windows`` (P, 4) ``counts[i]`` times."""
-    return torch.from_numpy(windows.repeat(counts, 0))
 
 
 def check_image_size(image_size: int) -> None:

@@ -140,14 +140,15 @@ class Targets:
             polygons = tuple(rings for t in full for rings in (t.polygons or ((),) * len(t)))
         if len(full) == 1 and not crowds:
             return full[0]
+        first = full[0]
         return _trusted(
             boxes=torch.cat([t.boxes for t in full]),
             labels=torch.cat([t.labels for t in full]),
             polygons=polygons,
-            rboxes=torch.cat([t.rboxes for t in full]),
+            rboxes=torch.cat([t.rboxes for t in full]) if len(first.rboxes) else first.rboxes,
             difficult=torch.cat([t.difficult for t in full]),
-            keypoints=torch.cat([t.keypoints for t in full]),
-            crowd=torch.cat(crowds) if crowds else full[0].crowd,
+            keypoints=torch.cat([t.keypoints for t in full]) if len(first.keypoints) else first.keypoints,
+            crowd=torch.cat(crowds) if crowds else first.crowd,
             mask_ok=torch.cat([t.mask_ok for t in full]),
             area=torch.cat([t.area for t in full]),
         )
@@ -164,21 +165,21 @@ class Targets:
             raise ValueError(
                 f"Targets.filter: keep must be {tuple(self.labels.shape)}, got {tuple(keep.shape)}"
             )
-        flags = keep.tolist()
-        if all(flags):
+        flags = keep.numpy()
+        if flags.all():
             return self
-        if not any(flags):
+        if not flags.any():
             empty = Targets.empty()
             return empty if not len(self.crowd) else _replace(empty, crowd=self.crowd)
-        rows = keep.nonzero()[:, 0]
+        rows = flags.nonzero()[0]
 
         def kept(values: Tensor) -> Tensor:
-            return values.index_select(0, rows) if values.shape[0] else values
+            return torch.from_numpy(values.numpy().take(rows, 0)) if values.shape[0] else values
 
         return _trusted(
             boxes=kept(self.boxes),
             labels=kept(self.labels),
-            polygons=tuple(rings for rings, stays in zip(self.polygons, flags, strict=False) if stays),
+            polygons=tuple(self.polygons[row] for row in rows) if self.polygons else (),
             rboxes=kept(self.rboxes),
             difficult=kept(self.difficult),
             keypoints=kept(self.keypoints),

@@ -1,7 +1,6 @@
 """``lucid bench loader``: a training sample as a multiple of one decode of the same photographs."""
 
 import cProfile
-import sys
 import tempfile
 from collections import deque
 from contextlib import ExitStack
@@ -46,7 +45,9 @@ STAGES = {
     "labels": ("moving", "masks", "targets"),
     "flip": ("flip",),
 }
-"""Modules of lucid_data that its pipeline calls, by what they are to a sample."""
+"""Modules of lucid_data that make a sample, by what they are to it."""
+COMPOSING = ("pipeline", "composition")
+"""Modules of lucid_data that call them."""
 
 
 def loader(
@@ -154,7 +155,7 @@ def sample_ms(pipeline: TrainPipeline, count: int) -> float:
 def stage_shares(pipeline: TrainPipeline, count: int) -> dict[str, float]:
     """Return the share of each stage in the samples of epoch 2; ``rest`` is draws and bookkeeping.
 
-    A stage is what the pipeline's own file calls in the modules of :data:`STAGES`, as the profiler sees it.
+    A stage is what the files of :data:`COMPOSING` call in the modules of :data:`STAGES`, as the profiler sees it.
     """
     order = pipeline.order(2).tolist()[:count]
     profile = cProfile.Profile()
@@ -165,13 +166,14 @@ def stage_shares(pipeline: TrainPipeline, count: int) -> dict[str, float]:
     profile.create_stats()
     seen: dict[Any, Any] = vars(profile)["stats"]
     package = Path(lucid_data.__file__).parent
-    home = Path(vars(sys.modules[TrainPipeline.__module__])["__file__"])
     spent = dict.fromkeys(STAGES, 0.0)
     stage_of = {module: stage for stage, modules in STAGES.items() for module in modules}
     for (file, _, _), (_, _, _, _, callers) in seen.items():
         stage = stage_of.get(Path(file).stem) if package in Path(file).parents else None
         if stage is not None:
-            spent[stage] += sum(times[3] for caller, times in callers.items() if Path(caller[0]) == home)
+            spent[stage] += sum(
+                times[3] for caller, times in callers.items() if Path(caller[0]).stem in COMPOSING
+            )
     whole = sum(own for _, _, own, _, _ in seen.values())
     shares = {stage: seconds / whole for stage, seconds in spent.items()}
     return shares | {"rest": 1.0 - sum(shares.values())}

@@ -18,6 +18,7 @@ from torch.nn.functional import avg_pool2d, grid_sample, interpolate
 
 from lucid_data.policy import AugmentPolicy
 from lucid_data.randomness import Stream
+from lucid_data.transforms.flip import flip_image
 from lucid_data.transforms.letterbox import GREY, interleaved
 from lucid_data.transforms.mosaic import Cells, Place
 from lucid_geometry import Affine
@@ -134,19 +135,26 @@ def _axis(
     return origin, max(low, 0), min(high, side)
 
 
-def draw_upright(output: Tensor, picture: Tensor, place: UprightPlace) -> None:
-    """Resize the visible part of ``picture`` (3, h, w) uint8 into ``output`` (3, S, S) uint8, in place."""
+def draw_upright(
+    output: Tensor, picture: Tensor, place: UprightPlace, *, across: bool = False, down: bool = False
+) -> None:
+    """Resize the visible part of ``picture`` (3, h, w) uint8 into ``output`` (3, S, S) uint8, in place.
+
+    With ``across`` and ``down`` it is drawn where, and as, it would be if the whole output were mirrored afterwards.
+    """
     if not place.visible:
         return
     x1, y1, x2, y2 = place.window
-    top, rows, down = _crop(y1 - place.top, y2 - place.top, picture.shape[1], place.zoom)
-    left, columns, across = _crop(x1 - place.left, x2 - place.left, picture.shape[2], place.zoom)
+    top, rows, y = _crop(y1 - place.top, y2 - place.top, picture.shape[1], place.zoom)
+    left, columns, x = _crop(x1 - place.left, x2 - place.left, picture.shape[2], place.zoom)
     part = picture[:, rows, columns]
     if place.zoom != ZOOM_STEPS:
         part = _zoomed(interleaved(part), place.scale)[0]
-    output[:, y1:y2, x1:x2] = part[
-        :, down - top : down - top + y2 - y1, across - left : across - left + x2 - x1
-    ]
+    part = part[:, y - top : y - top + y2 - y1, x - left : x - left + x2 - x1]
+    side_y, side_x = output.shape[1:]
+    y1, y2 = (side_y - y2, side_y - y1) if down else (y1, y2)
+    x1, x2 = (side_x - x2, side_x - x1) if across else (x1, x2)
+    output[:, y1:y2, x1:x2] = flip_image(part, across=across, down=down)
 
 
 def _zoomed(image: Tensor, scale: float) -> Tensor:

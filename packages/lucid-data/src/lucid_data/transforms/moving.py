@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -48,7 +49,8 @@ class KeepRule:
 
 def extents(boxes: Tensor) -> Tensor:
     """Return (N, 2) widths and heights of boxes (N, 4)."""
-    return boxes[:, 2:] - boxes[:, :2]
+    corners = boxes.numpy()
+    return torch.from_numpy(corners[:, 2:] - corners[:, :2])
 
 
 def move_targets(targets: Targets, affine: Affine) -> Targets:
@@ -86,23 +88,27 @@ def move_upright(items: Sequence[Targets], maps: Sequence[tuple[float, float, fl
     What ``move_targets`` gives one by one and ``Targets.concat`` joins. Where there are only boxes, which is most
     of the time, four pictures are moved by as many calls as one.
     """
-    if any(t.polygons or len(t.rboxes) or len(t.keypoints) or len(t.crowd) for t in items):
+    if any(t.polygons or len(t.rboxes) or len(t.keypoints) for t in items):
         rows = ([[s, 0.0, left], [0.0, s, top]] for s, left, top in maps)
         return Targets.concat(
             [move_targets(t, Affine.from_rows(two)) for t, two in zip(items, rows, strict=True)]
         )
     joined = Targets.concat(items)
-    if not len(joined):
-        return joined
-    counts = [len(t) for t in items]
-    each = np.array([(s, left, top, left, top) for s, left, top in maps]).repeat(counts, 0)
-    areas = np.array([s * s for s, _, _ in maps], np.float32).repeat(counts)
-    boxes = joined.boxes.numpy() * each[:, :1] + each[:, 1:]
-    return derived(
-        joined,
-        boxes=torch.from_numpy(boxes.astype(np.float32)),
-        area=torch.from_numpy(joined.area.numpy() * areas),
-    )
+    each = np.array([(s, left, top, left, top) for s, left, top in maps])
+    moved: dict[str, object] = {}
+    if len(joined.crowd):
+        moved["crowd"] = _scaled(joined.crowd, each.repeat([len(t.crowd) for t in items], 0))
+    if len(joined):
+        each = each.repeat([len(t) for t in items], 0)
+        scales = each[:, 0]
+        moved["boxes"] = _scaled(joined.boxes, each)
+        moved["area"] = torch.from_numpy(joined.area.numpy() * (scales * scales).astype(np.float32))
+    return derived(joined, **moved)
+
+
+def _scaled(boxes: Tensor, each: npt.NDArray[np.float64]) -> Tensor:
+    """Return boxes (N, 4) moved by row of ``each`` (N, 5): scale, then left, top, left, top."""
+    return torch.from_numpy((boxes.numpy() * each[:, :1] + each[:, 1:]).astype(np.float32))
 
 
 def move_boxes(boxes: Tensor, affine: Affine) -> Tensor:
