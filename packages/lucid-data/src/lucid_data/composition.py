@@ -62,24 +62,28 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """Pictures at their places on a ``canvas`` x ``canvas`` square, taken to ``side`` x ``side`` by ``params``."""
+    """Pictures at their places on a ``canvas`` x ``canvas`` square, taken to ``side`` x ``side`` by ``params``.
+
+    What is drawn has its channels plane by plane, as colour wants them, or with ``planar`` false and neither rotation
+    nor shear, side by side, as they lie in the pictures.
+    """
 
     pictures: list[Picture]
     places: list[Place]
     params: AffineParams
     canvas: int
     side: int
+    planar: bool = True
 
     def draw(self, *, across: bool = False, down: bool = False) -> Tensor:
-        """Return the (3, side, side) uint8 picture, mirrored left to right (``across``), top to bottom (``down``).
-
-        Its channels lie side by side in memory unless there is a rotation or shear.
-        """
+        """Return the (3, side, side) uint8 picture, mirrored left to right (``across``), top to bottom (``down``)."""
         if not self.params.upright:
             canvas = compose([p.image for p in self.pictures], self.places, self.canvas)
             drawn = warp(canvas, canvas_to_output(self.params, self.canvas, self.side), self.side)
             return flip_image(drawn, across=across, down=down)
-        image = torch.full((self.side, self.side, 3), GREY, dtype=torch.uint8).permute(2, 0, 1)
+        shape = (3, self.side, self.side) if self.planar else (self.side, self.side, 3)
+        image = torch.full(shape, GREY, dtype=torch.uint8)
+        image = image if self.planar else image.permute(2, 0, 1)
         for picture, spot in self._seen:
             draw_upright(image, picture.image, spot, across=across, down=down)
         return image

@@ -196,7 +196,8 @@ class TrainPipeline:
             pictures = [self._picture(index)]
             places = [single_place(pictures[0].fitted, side)]
             canvas = side
-        return Composition(pictures, places, sample_affine(stream, self.policy), canvas, side)
+        params = sample_affine(stream, self.policy)
+        return Composition(pictures, places, params, canvas, side, planar=not self.device_color)
 
     def _picture(self, index: int) -> Picture:
         held = self._at_hand.get(index)
