@@ -90,7 +90,8 @@ def needed() -> dict[str, Distribution]:
     """Return every distribution that the members or their extras bring into this environment, by name."""
     found: dict[str, Distribution] = {}
     open_names = [
-        (f"lucid-{member}", ("triton", "onnx", "safetensors", "fast-eval", "bench")) for member in MEMBERS
+        (f"lucid-{member}", ("triton", "numba", "onnx", "safetensors", "fast-eval", "bench"))
+        for member in MEMBERS
     ]
     seen = set()
     while open_names:

@@ -1,4 +1,4 @@
-"""The fused colour kernel computes the bytes of the torch expressions."""
+"""The fused colour kernels compute the bytes of the torch expressions."""
 
 import os
 import subprocess
@@ -41,20 +41,18 @@ def test_interpreted_it_gives_the_same_bytes_from_either_memory_format():
 
 def test_without_triton_it_is_refused_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "lucid_data.kernels.hsv", raising=False)
+    monkeypatch.delitem(sys.modules, "lucid_data.kernels.triton_hsv", raising=False)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(ImportError, match="extra 'triton'"):
         jitter_batch(
             torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, 3, dtype=torch.float64), fused=True
         )
 
 
-def test_on_the_cpu_it_is_refused_with_the_reason(monkeypatch):
-    pytest.importorskip("triton", reason="Triton is not installed")
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with pytest.raises(ValueError, match="needs images on a CUDA device"):
-        jitter_batch(
-            torch.zeros(1, 3, 4, 4, dtype=torch.uint8), torch.zeros(1, 3, dtype=torch.float64), fused=True
-        )
+def test_on_a_device_without_a_kernel_it_is_refused_with_the_reason():
+    images = torch.zeros(1, 3, 4, 4, dtype=torch.uint8, device="meta")
+    with pytest.raises(ValueError, match="needs images on a CUDA device or a CPU; these are on meta"):
+        jitter_batch(images, torch.zeros(1, 3, dtype=torch.float64), fused=True)
 
 
 @pytest.mark.gpu

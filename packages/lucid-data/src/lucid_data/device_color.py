@@ -1,4 +1,4 @@
-"""Colour on the accelerator: the worker's arithmetic for a whole batch, with the gains as tensors.
+"""Colour on the training device: the worker's arithmetic for a whole batch, with the gains as tensors.
 
 Workers draw the gains at their usual place and send the picture as it is; colour is pointwise, so it may follow the
 flips. The bytes are those of the worker: every step is the same float32 step, and the three multiply-adds, which a
@@ -9,10 +9,11 @@ divided by a number: a device turns that into multiplication by its reciprocal, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from lucid_data.transforms.color import ColorParams, jitter_color
 
 
 def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tensor:
@@ -20,10 +21,11 @@ def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tenso
 
     ``gains``: (B, 3) float64, hue in turns, saturation, value, as ``Batch.color`` carries them; a row of zeros leaves
     its picture untouched. Works on the device of ``images`` and does not wait for it. ``fused`` takes one kernel for
-    it, with the same bytes; it needs a CUDA device (or Triton's interpreter) and the extra ``triton``.
+    it, with the same bytes: on a CUDA device (or in Triton's interpreter) with the extra ``triton``, on a CPU with the
+    extra ``numba``.
 
-    Raises ValueError for other shapes and for ``fused`` on a device that Triton has no kernels for, TypeError for other
-    dtypes, ImportError for ``fused`` without Triton.
+    Raises ValueError for other shapes and for ``fused`` on another device, TypeError for other dtypes, ImportError for
+    ``fused`` without the extra.
 
     >>> pixel = torch.tensor([51, 102, 153], dtype=torch.uint8).view(1, 3, 1, 1)
     >>> jitter_batch(pixel, torch.tensor([[0.01, 0.5, -0.2]], dtype=torch.float64)).flatten()
@@ -36,10 +38,7 @@ def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tenso
     if images.dtype != torch.uint8 or gains.dtype != torch.float64:
         raise TypeError(f"need uint8 images and float64 gains, got {images.dtype} and {gains.dtype}")
     if fused:
-        kernel = _kernel()
-        if images.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-            raise ValueError("fused=True needs images on a CUDA device; these are on the CPU")
-        return kernel(images, gains)
+        return _one_pass(images, gains)
     exact = gains.to(images.device)
     images = images.contiguous()  # workers leave channels side by side: the device takes them apart
     # the sums are float64, as Python's are, and become float32 once
@@ -66,14 +65,22 @@ def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tenso
     return torch.where(untouched, images, moved)
 
 
-def _kernel() -> Callable[[Tensor, Tensor], Tensor]:
-    try:
-        from lucid_data.kernels.hsv import jitter_pixels
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "jitter_batch: fused=True needs Triton; install lucid-data with its extra 'triton' or leave fused out"
-        ) from error
-    return jitter_pixels
+def _one_pass(images: Tensor, gains: Tensor) -> Tensor:
+    """Return ``jitter_batch`` by the kernel of the device."""
+    if images.is_cuda or os.environ.get("TRITON_INTERPRET") == "1":
+        try:
+            from lucid_data.kernels.triton_hsv import jitter_pixels
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                "jitter_batch: fused=True needs Triton; install lucid-data with its extra 'triton' or leave fused out"
+            ) from error
+        return jitter_pixels(images, gains)
+    if images.device.type != "cpu":
+        raise ValueError(f"fused=True needs images on a CUDA device or a CPU; these are on {images.device}")
+    moved = torch.empty(images.shape, dtype=torch.uint8)
+    for out, image, (hue, saturation, value) in zip(moved, images, gains.tolist(), strict=True):
+        out.copy_(jitter_color(image, ColorParams(hue, saturation, value), fused=True))
+    return moved
 
 
 def _fused(start: Tensor, factor: Tensor, other: Tensor) -> Tensor:

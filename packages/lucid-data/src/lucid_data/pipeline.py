@@ -26,7 +26,7 @@ from lucid_data.randomness import Stream, epoch_order
 from lucid_data.targets import Targets
 from lucid_data.tasks import TASK_NEEDS
 from lucid_data.transforms.affine import sample_affine
-from lucid_data.transforms.color import jitter_color, sample_color
+from lucid_data.transforms.color import jitter_color, picture_kernel, sample_color
 from lucid_data.transforms.copy_paste import copy_paste, paste_candidates, sample_copy_paste
 from lucid_data.transforms.flip import flip_image, flip_targets
 from lucid_data.transforms.letterbox import (
@@ -80,9 +80,10 @@ class TrainPipeline:
         mosaic_epochs: mosaic, mixup and copy-paste stop at this epoch (0-based); None never stops them.
         cache: pictures of this catalogue by ``cache_pictures``; samples are the same with it.
         device_color: leave colour to ``jitter_batch``: the gains are drawn as ever and travel with the sample.
+        fused_color: colour in one compiled pass, which needs the extra ``numba``; samples are the same with it.
 
     Raises ValueError for a cache of another canvas or length and for an image size that is not a positive multiple
-    of 32.
+    of 32, ImportError for ``fused_color`` without Numba.
 
     >>> from lucid_data import open_catalog, policy_for
     >>> sample = TrainPipeline(open_catalog("scenes"), 64, policy_for("n"), seed=0)(0, 3)
@@ -100,8 +101,11 @@ class TrainPipeline:
         *,
         cache: PictureCache | None = None,
         device_color: bool = False,
+        fused_color: bool = False,
     ) -> None:
         check_image_size(image_size)
+        if fused_color and not device_color:
+            picture_kernel()  # compiled here, before there are workers
         if cache is not None and (
             len(cache.slots) != len(catalog) or cache.image_size not in (None, image_size)
         ):
@@ -112,6 +116,7 @@ class TrainPipeline:
         self.catalog = catalog
         self.cache = cache
         self.device_color = device_color
+        self.fused_color = fused_color
         self.image_size = image_size
         self.policy = policy
         self.seed = seed
@@ -161,7 +166,7 @@ class TrainPipeline:
         else:
             image = flip_image(image, across=across, down=down)
         if not self.device_color:
-            image = jitter_color(image.contiguous(), color)
+            image = jitter_color(image, color, fused=self.fused_color)
         pairs = self.catalog.keypoint_flip_pairs
         targets = flip_targets(targets, (side, side), across=across, down=down, pairs=pairs)
         masks = grid_masks(targets, side) if TASK_NEEDS[self.catalog.task].masks else None

@@ -1,1 +1,1 @@
-"""Fused accelerator kernels; the torch expressions elsewhere define what they compute."""
+"""Fused kernels for accelerators and processors; the torch expressions elsewhere define what they compute."""

@@ -9,6 +9,7 @@ largest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,20 +38,37 @@ def sample_color(stream: Stream, policy: AugmentPolicy) -> ColorParams:
     return ColorParams(stream.uniform(-h, h), stream.uniform(-s, s), stream.uniform(-v, v))
 
 
-def jitter_color(image: Tensor, params: ColorParams) -> Tensor:
+def jitter_color(image: Tensor, params: ColorParams, *, fused: bool = False) -> Tensor:
     """Return ``image`` (3, H, W) uint8 RGB with its colours moved, within one code of the float64 closed form.
+
+    The result is contiguous. ``fused`` takes one compiled pass over the pixels, with the same bytes; it needs the extra
+    ``numba``, and raises ImportError without it.
 
     >>> pixel = torch.tensor([51, 102, 153], dtype=torch.uint8).view(3, 1, 1)
     >>> jitter_color(pixel, ColorParams(0.01, 0.5, -0.2)).flatten()
     tensor([  0,  54, 122], dtype=torch.uint8)
     """
+    image = image.contiguous()
     if params == ColorParams():
         return image
-    flat = image.reshape(3, -1)
+    if fused:
+        return picture_kernel()(image, params.hue, params.saturation, params.value)
+    flat = image.view(3, -1)
     out = torch.empty_like(flat)
     for start in range(0, flat.shape[1], _STRIP):
         _strip(flat[:, start : start + _STRIP], out[:, start : start + _STRIP], params)
     return out.view(image.shape)
+
+
+def picture_kernel() -> Callable[[Tensor, float, float, float], Tensor]:
+    """Return the compiled pass, by image, hue, saturation and value; ImportError without Numba."""
+    try:
+        from lucid_data.kernels.numba_hsv import jitter_picture
+    except ImportError as error:
+        raise ImportError(
+            f"fused colour needs Numba on a CPU ({error}); install lucid-data with its extra 'numba' or leave it out"
+        ) from error
+    return jitter_picture
 
 
 def _strip(source: Tensor, out: Tensor, params: ColorParams) -> None:
