@@ -313,6 +313,7 @@ def test_every_switch_of_the_command_line_reaches_the_configuration(lucid, scene
     switches = (
         "fused_assignment",
         "device_hsv",
+        "fused_hsv",
         "epoch_prefetch",
         "cache_train_images",
         "cache_prepared_train_images",

@@ -1,13 +1,17 @@
 """Colour on the device, prefetched epochs and both caches change nothing that is learned."""
 
+from importlib.util import find_spec
+
 import pytest
 
 import lucid_train.datamodule
-from lucid_train import ConfigError, DetectionDataModule, DetectionLitModule, fit
+import lucid_train.switches
+from lucid_train import ConfigError, DetectionDataModule, DetectionLitModule, fit, usable_switches
 from lucid_train.config import LossConfig
 
 SWITCHES = {
     "device_hsv": {},
+    **({"fused_hsv": {}} if find_spec("numba") else {}),
     "epoch_prefetch": {"data.workers": 2},
     "cache_train_images": {},
     "cache_prepared_train_images": {},
@@ -55,6 +59,31 @@ def test_a_fit_learns_the_same_bytes_with_all_of_them_that_go_together(short, pl
 def test_colour_that_the_device_does_not_apply_is_noticed(short, plain, monkeypatch):
     monkeypatch.setattr(lucid_train.datamodule, "jitter_batch", lambda images, gains, fused: images)
     assert fit(short("grey", **{"data.device_hsv": True})).fingerprint != plain
+
+
+def test_colour_is_compiled_in_workers_and_on_a_cpu_where_the_device_applies_it(short, monkeypatch):
+    pytest.importorskip("numba", reason="Numba is not installed")
+    asked = []
+    jitter = lucid_train.datamodule.jitter_batch
+
+    def watched(images, gains, fused):
+        asked.append(fused)
+        return jitter(images, gains, fused=fused)
+
+    monkeypatch.setattr(lucid_train.datamodule, "jitter_batch", watched)
+    for fused in (False, True):
+        switched = {"data.fused_hsv": fused}
+        assert DetectionDataModule(short("in", **switched)).train_pipeline().fused_color is fused
+        data = DetectionDataModule(short("on", **switched, **{"data.device_hsv": True}))
+        data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
+    assert asked == [False, True]
+
+
+def test_compiled_colour_without_its_compiler_is_refused_and_left_out_of_what_can_be_used(short, monkeypatch):
+    monkeypatch.setattr(lucid_train.switches, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"data\.fused_hsv needs Numba.*extra 'numba', or leave it out"):
+        fit(short("bare", **{"data.fused_hsv": True}))
+    assert usable_switches("cpu")["fused_hsv"] == "needs Numba, which is not installed"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ OTHER = {str: "other", int: 7, float: 0.123, type(None): 3, tuple: ("other",)}
 # what changes how fast a run is and not a byte of what it learns
 SWITCHES = {
     ("data", "device_hsv"),
+    ("data", "fused_hsv"),
     ("data", "epoch_prefetch"),
     ("data", "cache_train_images"),
     ("data", "cache_prepared_train_images"),

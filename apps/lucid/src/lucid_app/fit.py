@@ -164,6 +164,14 @@ def fit(
             SAME,
         ),
     ] = None,
+    fused_hsv: Annotated[
+        bool | None,
+        setting(
+            "fused_hsv",
+            "Colour on the CPU in one compiled pass; needs Numba, which takes seconds to compile it once.",
+            SAME,
+        ),
+    ] = None,
     epoch_prefetch: Annotated[
         bool | None,
         setting(

@@ -29,6 +29,7 @@ KEYS: Mapping[str, str] = {
     **{name: f"replay.{name}" for name in REPLAY_SWITCHES},
     "fused_assignment": "loss.fused_assignment",
     "device_hsv": "data.device_hsv",
+    "fused_hsv": "data.fused_hsv",
     "epoch_prefetch": "data.epoch_prefetch",
     "cache_train_images": "data.cache_train_images",
     "cache_prepared_train_images": "data.cache_prepared_train_images",

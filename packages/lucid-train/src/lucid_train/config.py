@@ -71,9 +71,10 @@ class DataConfig(_Section):
     the size is a function of seed, epoch and step. ``balance`` t repeats images of classes that are in less than this
     share of the images, sqrt(t / share) times.
 
-    The last four change how fast batches come, not a byte of what is learned: ``device_hsv`` leaves colour to the
-    training device, ``epoch_prefetch`` has the workers begin the next epoch while validation runs, and the two caches
-    keep training images in shared memory, as decoded or as fitted to the canvas.
+    The last five change how fast batches come, not a byte of what is learned: ``device_hsv`` leaves colour to the
+    training device, ``fused_hsv`` has Numba compile it for the CPU, ``epoch_prefetch`` has the workers begin the next
+    epoch while validation runs, and the two caches keep training images in shared memory, as decoded or as fitted to
+    the canvas.
     """
 
     path: Path | None = None
@@ -87,6 +88,7 @@ class DataConfig(_Section):
     batch: Annotated[int, Field(ge=1)] | None = 16
     workers: Annotated[int, Field(ge=0)] | None = None
     device_hsv: bool = False
+    fused_hsv: bool = False
     epoch_prefetch: bool = False
     cache_train_images: bool = False
     cache_prepared_train_images: bool = False

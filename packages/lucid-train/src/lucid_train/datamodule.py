@@ -101,6 +101,7 @@ class DetectionDataModule(lightning.LightningDataModule):
             mosaic_epochs=max(0, self.config.run.epochs - closing) if closing else None,
             cache=self._cache(),
             device_color=self.config.data.device_hsv,
+            fused_color=self.config.data.fused_hsv,
         )
 
     def _cache(self) -> PictureCache | None:
@@ -132,7 +133,9 @@ class DetectionDataModule(lightning.LightningDataModule):
         """Return the batch with its colour done, where the workers left that to this device."""
         if batch.color is None:
             return batch
-        fused = batch.images.is_cuda and find_spec("triton") is not None  # one kernel, the same bytes
+        # one kernel, the same bytes
+        on_cpu = self.config.data.fused_hsv
+        fused = find_spec("triton") is not None if batch.images.is_cuda else on_cpu
         return replace(batch, images=jitter_batch(batch.images, batch.color, fused=fused), color=None)
 
     def val_shard(self) -> tuple[int, ...] | None:

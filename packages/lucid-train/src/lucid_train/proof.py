@@ -19,7 +19,7 @@ from lucid_train.config import ConfigError, FitConfig, load_config
 from lucid_train.datamodule import DetectionDataModule
 from lucid_train.fit import FitResult, fit
 from lucid_train.replay import REPLAY_SWITCHES, replay_plan
-from lucid_train.switches import check_switches
+from lucid_train.switches import check_switches, has_numba
 from lucid_train.tasks import TASK_TABLE
 
 BATCH = 3
@@ -27,6 +27,7 @@ BATCH = 3
 SPEED_SWITCHES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "device_hsv": {"data.device_hsv": True},
+        "fused_hsv": {"data.fused_hsv": True},
         "epoch_prefetch": {"data.epoch_prefetch": True, "data.workers": 1},
         "cache_train_images": {"data.cache_train_images": True},
         "cache_prepared_train_images": {"data.cache_prepared_train_images": True},
@@ -178,8 +179,9 @@ def _settings(task: str, switch: str, device: str) -> dict[str, Any]:
         return {f"replay.{switch}": True, **backend}
     together = {"replay.mode": "step", **backend}
     for name, settings in SPEED_SWITCHES.items():
-        # one cache holds all images already, and kernels need their device
-        if name != "cache_train_images" and (name != "fused_assignment" or device == "cuda"):
+        # one cache holds all images already, and kernels need their device or compiler
+        here = {"cache_train_images": False, "fused_assignment": device == "cuda", "fused_hsv": has_numba()}
+        if here.get(name, True):
             together |= settings
     return together
 

@@ -14,6 +14,7 @@ _FREE = {
     ("data", "path"),
     ("data", "workers"),
     ("data", "device_hsv"),
+    ("data", "fused_hsv"),
     ("data", "epoch_prefetch"),
     ("data", "cache_train_images"),
     ("data", "cache_prepared_train_images"),

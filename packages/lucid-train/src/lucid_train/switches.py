@@ -1,8 +1,15 @@
 """Which opt-in switches a configuration may set on this machine; asked before anything is written."""
 
+from importlib.util import find_spec
+
 from lucid_train.config import ConfigError, FitConfig, Setting
 from lucid_train.device import chosen_device
 from lucid_train.loggers import check_loggers
+
+
+def has_numba() -> bool:
+    """Return whether colour can be compiled for the CPU."""
+    return find_spec("numba") is not None
 
 
 def check_switches(config: FitConfig) -> None:
@@ -35,6 +42,11 @@ def check_switches(config: FitConfig) -> None:
         raise ConfigError(
             Setting("loss.fused_assignment"),
             " needs an NVIDIA device and Triton; leave it out, or use --device cuda",
+        )
+    if data.fused_hsv and not has_numba():
+        raise ConfigError(
+            Setting("data.fused_hsv"),
+            " needs Numba, which is not installed; install lucid-data with its extra 'numba', or leave it out",
         )
     if data.device_hsv and chosen_device(config.run.device) == "mps":
         raise ConfigError(

@@ -28,14 +28,18 @@ from lucid_data import (
     synthetic,
 )
 
-ROUTES: dict[str, tuple[str | None, bool]] = {
-    "plain": (None, False),
-    "decoded cache": ("decoded", False),
-    "prepared cache": ("prepared", False),
-    "device colour": (None, True),
-    "decoded cache, device colour": ("decoded", True),
-    "prepared cache, device colour": ("prepared", True),
+ROUTES: dict[str, tuple[str | None, str]] = {
+    "plain": (None, "plain"),
+    "decoded cache": ("decoded", "plain"),
+    "prepared cache": ("prepared", "plain"),
+    "fused colour": (None, "fused"),
+    "decoded cache, fused colour": ("decoded", "fused"),
+    "prepared cache, fused colour": ("prepared", "fused"),
+    "device colour": (None, "device"),
+    "decoded cache, device colour": ("decoded", "device"),
+    "prepared cache, device colour": ("prepared", "device"),
 }
+"""Which cache, and who colours: torch in the worker, its compiled pass, or nobody before the device."""
 HELD = 16
 """Samples and pictures kept at a time, as a worker keeps those of a batch."""
 STAGES = {
@@ -87,7 +91,9 @@ def loader(
         folder = data or scenes(Path(stack.enter_context(tempfile.TemporaryDirectory())), task, quick)
         catalog = open_catalog(folder, split, task, layout=as_layout(layout))
         count = min(samples, len(catalog))
-        table = [measured(catalog, image_size, count, name) for name in ROUTES]
+        left_out = None if find_spec("numba") else "fused"
+        routes = [name for name, (_, colour) in ROUTES.items() if colour != left_out]
+        table = [measured(catalog, image_size, count, name) for name in routes]
         colour, limit = device_colour(catalog, image_size, device, 2 if quick else 16)
     source = data.name if data else "drawn scenes"
     record = Record(
@@ -103,6 +109,7 @@ def loader(
             "limit: without a cache a sample takes at least one decode on average over an epoch",
             "the shares are a profiler's, to which many small calls look dearer than they are",
             limit,
+            *([] if find_spec("numba") else ["Numba is not installed: fused colour is left out"]),
         ),
         today(),
     )
@@ -119,7 +126,7 @@ def scenes(folder: Path, task: str, quick: bool) -> Path:
 
 def measured(catalog: Catalog, image_size: int, count: int, route: str) -> Row:
     """Return the row of one route: its time, the multiple of a decode, and the shares of its stages."""
-    kept, on_device = ROUTES[route]
+    kept, colour = ROUTES[route]
     size = {"decoded": None, "prepared": image_size}.get(kept or "")
     pipeline = TrainPipeline(
         catalog,
@@ -127,7 +134,8 @@ def measured(catalog: Catalog, image_size: int, count: int, route: str) -> Row:
         policy_for("n", catalog.task),
         0,
         cache=cache_pictures(catalog, size) if kept else None,
-        device_color=on_device,
+        device_color=colour == "device",
+        fused_color=colour == "fused",
     )
     catalog.image(0)
     shown = pipeline.order(0).tolist()[:count]
@@ -187,7 +195,7 @@ def device_colour(catalog: Catalog, image_size: int, device: str, batch: int) ->
     images, gains = samples.images, samples.color
     assert gains is not None
     calls = {"torch expressions": lambda: jitter_batch(images, gains)}
-    if device.startswith("cuda") and find_spec("triton"):
+    if find_spec("triton" if device.startswith("cuda") else "numba"):
         calls["fused kernel"] = lambda: jitter_batch(images, gains, fused=True)
     taken = medians(calls, 5, device)
     rate = copy_rate(device, bytes_moved=max(1 << 20, 2 * images.numel()))
