@@ -25,6 +25,26 @@ def test_a_recipe_is_found_with_and_without_its_suffix():
     assert load_config("detect") == load_config("detect.yaml")
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("data.image_size", 100, "data.image_size = 100: must be a multiple of 32"),
+        ("data.batch", "many", "data.batch = 'many': must be a whole number, or auto"),
+        ("data.batch", 0, "data.batch = 0: must be greater than or equal to 1"),
+        ("run.epochs", 2.5, "run.epochs = 2.5: must be a whole number"),
+        ("optimizer.lr", "big", "optimizer.lr = 'big': must be a number"),
+        ("run.both_heads", "perhaps", "run.both_heads = 'perhaps': must be true or false"),
+        ("run.precision", "fp8", "must be '32', '16-mixed' or 'bf16-mixed'"),
+        ("model.freeze", 3, "model.freeze = 3: must be a list"),
+        ("data.path", 3, "data.path = 3: must be a path"),
+    ],
+)
+def test_what_was_expected_of_a_value_is_said_in_plain_words(key, value, said):
+    with pytest.raises(ConfigError) as refused:
+        load_config("detect", {key: value})
+    assert str(refused.value).endswith(said)
+
+
 def test_written_yaml_reads_back_unchanged(tmp_path):
     config = load_config(
         "detect", {"run.epochs": 7, "run.precision": "bf16-mixed", "data.path": "some where/ü"}

@@ -345,7 +345,23 @@ def parse_config(
         # of a list, the place is that of the item
         said = (stated or {}).get(".".join(parts[:2]))
         where = (said,) if said else (f"{source}: ", Setting(".".join(parts), first["input"]))
-        raise ConfigError(*where, f": {first['msg']}") from error
+        raise ConfigError(*where, f": {_expected(first)}") from error
+
+
+_EXPECTED = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    "tuple_type": "must be a list",
+    "path_type": "must be a path",
+}
+
+
+def _expected(found: Mapping[str, Any]) -> str:
+    """Return what was expected of a value, from one of pydantic's errors."""
+    said = _EXPECTED.get(found["type"], str(found["msg"]).replace("Input should be", "must be", 1))
+    # the one number that may be chosen by the machine
+    return f"{said}, or auto" if found["loc"] == ("data", "batch") and said in _EXPECTED.values() else said
 
 
 def _recipe_text(recipe: str) -> tuple[str, str]:
