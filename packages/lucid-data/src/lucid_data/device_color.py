@@ -1,9 +1,9 @@
 """Colour on the training device: the worker's arithmetic for a whole batch, with the gains as tensors.
 
 Workers draw the gains at their usual place and send the picture as it is; colour is pointwise, so it may follow the
-flips. The bytes are those of the worker: every step is the same float32 step, and the three multiply-adds, which a
-processor fuses into one rounding, are taken in float64, where the product of two float32 numbers is exact. No tensor is
-divided by a number: a device turns that into multiplication by its reciprocal, which is off by one code now and then.
+flips. The bytes are those of the worker: every step is the same float32 step, and the three multiply-adds round once,
+on a device in float64, where the product of two float32 numbers is exact. No tensor is divided by a number: a device
+turns that into multiplication by its reciprocal, which is off by one code now and then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import torch
 from torch import Tensor
 
-from lucid_data.transforms.color import ColorParams, jitter_color
+from lucid_data.transforms.color import ColorParams, jitter_color, multiply_add
 
 
 def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tensor:
@@ -56,9 +56,9 @@ def jitter_batch(images: Tensor, gains: Tensor, *, fused: bool = False) -> Tenso
     value = value + 0.5
     base = value + depth
     planes = (
-        _fused(value - 2.0 * depth, depth, turn.abs().clamp(1.0, 2.0)),
-        _fused(base, -depth, (turn + 1.0).abs().clamp(1.0, 2.0)),
-        _fused(base, -depth, (turn - 1.0).abs().clamp(1.0, 2.0)),
+        multiply_add(value - 2.0 * depth, depth, turn.abs().clamp(1.0, 2.0)),
+        multiply_add(base, -depth, (turn + 1.0).abs().clamp(1.0, 2.0)),
+        multiply_add(base, -depth, (turn - 1.0).abs().clamp(1.0, 2.0)),
     )
     moved = torch.stack(planes, 1).to(torch.uint8)
     untouched = (exact == 0).all(1).view(-1, 1, 1, 1)
@@ -70,9 +70,10 @@ def _one_pass(images: Tensor, gains: Tensor) -> Tensor:
     if images.is_cuda or os.environ.get("TRITON_INTERPRET") == "1":
         try:
             from lucid_data.kernels.triton_hsv import jitter_pixels
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             raise ImportError(
-                "jitter_batch: fused=True needs Triton; install lucid-data with its extra 'triton' or leave fused out"
+                f"fused colour needs Triton on this device ({error}); install lucid-data with its extra 'triton' or "
+                "leave it out"
             ) from error
         return jitter_pixels(images, gains)
     if images.device.type != "cpu":
@@ -81,8 +82,3 @@ def _one_pass(images: Tensor, gains: Tensor) -> Tensor:
     for out, image, (hue, saturation, value) in zip(moved, images, gains.tolist(), strict=True):
         out.copy_(jitter_color(image, ColorParams(hue, saturation, value), fused=True))
     return moved
-
-
-def _fused(start: Tensor, factor: Tensor, other: Tensor) -> Tensor:
-    """Return start + factor * other rounded once."""
-    return torch.addcmul(start.double(), factor.double(), other.double()).float()

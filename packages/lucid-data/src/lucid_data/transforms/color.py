@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -61,14 +62,37 @@ def jitter_color(image: Tensor, params: ColorParams, *, fused: bool = False) -> 
 
 
 def picture_kernel() -> Callable[[Tensor, float, float, float], Tensor]:
-    """Return the compiled pass, by image, hue, saturation and value; ImportError without Numba."""
+    """Return the compiled pass: of a contiguous image, hue, saturation and value.
+
+    Raises ImportError, with its cause, where Numba cannot be used.
+    """
     try:
         from lucid_data.kernels.numba_hsv import jitter_picture
-    except ImportError as error:
+    except Exception as error:  # a Numba that does not fit the NumPy beside it fails in many ways
         raise ImportError(
             f"fused colour needs Numba on a CPU ({error}); install lucid-data with its extra 'numba' or leave it out"
         ) from error
     return jitter_picture
+
+
+def multiply_add(start: Tensor, factor: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Return start + factor * other in float32, rounded once on every processor and device.
+
+    >>> tiny = torch.tensor([2.0**-13])
+    >>> multiply_add(torch.tensor([-1.0]), 1 + tiny, 1 - tiny).item() == -(2.0**-26)
+    True
+    """
+    if start.device.type == "cpu" and _rounds_once():
+        return torch.addcmul(start, factor, other, out=out)
+    exact = torch.addcmul(start.double(), factor.double(), other.double())
+    return exact.float() if out is None else out.copy_(exact)
+
+
+@cache
+def _rounds_once() -> bool:
+    """Return whether torch's own multiply-add is one instruction on this processor, from its vectors to their ends."""
+    tiny = torch.full((67,), 2.0**-13)
+    return bool((torch.addcmul(torch.full((67,), -1.0), 1 + tiny, 1 - tiny) == -(2.0**-26)).all())
 
 
 def _strip(source: Tensor, out: Tensor, params: ColorParams) -> None:
@@ -89,11 +113,12 @@ def _strip(source: Tensor, out: Tensor, params: ColorParams) -> None:
     red_base = torch.sub(value, depth, alpha=2.0, out=top)
     base = value.add_(depth)
     weight = torch.abs(turn, out=green).clamp_(1.0, 2.0)
-    _store(out[0], torch.addcmul(red_base, depth, weight, out=red_base))
+    _store(out[0], multiply_add(red_base, depth, weight, out=red_base))
+    depth.neg_()
     weight = torch.add(turn, 1.0, out=green).abs_().clamp_(1.0, 2.0)
-    _store(out[1], torch.addcmul(base, depth, weight, value=-1.0, out=weight))
+    _store(out[1], multiply_add(base, depth, weight, out=weight))
     weight = turn.sub_(1.0).abs_().clamp_(1.0, 2.0)
-    _store(out[2], torch.addcmul(base, depth, weight, value=-1.0, out=weight))
+    _store(out[2], multiply_add(base, depth, weight, out=weight))
 
 
 def _store(row: Tensor, codes: Tensor) -> None:
