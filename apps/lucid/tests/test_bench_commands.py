@@ -1,3 +1,4 @@
+import importlib
 import json
 
 import pytest
@@ -49,6 +50,35 @@ def test_a_measurement_leaves_tables_machine_and_the_line_that_repeats_it(lucid,
         assert len({tuple(row) for row in rows}) == 1
     page = (lucid.folder / "r.md").read_text()
     assert all(title in page for title in document["tables"])
+
+
+def test_every_route_of_the_loader_is_measured_with_what_it_is_named_after(lucid, monkeypatch):
+    pytest.importorskip("numba", reason="Numba is not installed")
+    module = importlib.import_module("lucid_app.bench.loader")
+    made, build = [], module.TrainPipeline
+
+    def watched(*given, cache=None, device_color=False, fused_color=False):
+        kept = "no" if cache is None else "decoded" if cache.image_size is None else "prepared"
+        made.append((kept, "device" if device_color else "fused" if fused_color else "plain"))
+        return build(*given, cache=cache, device_color=device_color, fused_color=fused_color)
+
+    monkeypatch.setattr(module, "TrainPipeline", watched)
+    _, out, _ = lucid("bench", "loader", "--quick", "--json")
+    rows = next(iter(json.loads(out)["tables"].values()))
+    for row, (kept, colour) in zip(rows, made, strict=False):
+        named = [f"{kept} cache"] * (kept != "no") + [f"{colour} colour"] * (colour != "plain")
+        assert row["route"] == (", ".join(named) or "plain")
+        # the profiler finds the stages where they are called
+        assert "0 %" not in (row["draw"], row["labels"])
+    assert len(rows) == 9
+
+
+def test_without_numba_its_routes_are_left_out_and_noted(lucid, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("lucid_app.bench.loader"), "has_numba", lambda: False)
+    _, out, _ = lucid("bench", "loader", "--quick", "--json")
+    document = json.loads(out)
+    assert [row for row in next(iter(document["tables"].values())) if "fused" in row["route"]] == []
+    assert "Numba is not installed: fused colour is left out" in document["notes"]
 
 
 def test_scoring_by_every_engine_gives_the_numbers_of_the_reference(lucid):

@@ -1,5 +1,7 @@
 """The compiled pass over a picture's pixels computes the bytes of the torch expressions, where it is asked for."""
 
+import os
+import subprocess
 import sys
 from dataclasses import fields, replace
 
@@ -32,7 +34,17 @@ def all_colours():
     return torch.stack([(codes >> shift & 255).to(torch.uint8) for shift in (16, 8, 0)]).view(3, 4096, 4096)
 
 
-@pytest.mark.parametrize("gains", [(0.0137, 0.61, -0.33), (-0.5, -1.0, 1.0), (0.0, 0.7, 0.0)])
+@pytest.mark.parametrize(
+    "gains",
+    [
+        (-0.5, -1.0, 1.0),
+        (0.0, 0.7, 0.0),
+        # taken to float32 before they are scaled or increased, these would give other codes
+        (-0.2449309742605783, -0.009129825816118098, -0.10101787042252375),
+        (0.262280082457942, -0.9957878932977786, -0.10922561189039715),
+        (0.22154003234078257, -0.5424755574590947, 0.8905413911078446),
+    ],
+)
 @pytest.mark.usefixtures("numba")
 def test_every_colour_there_is_comes_out_the_same(gains):
     colours = all_colours()
@@ -89,6 +101,35 @@ def test_samples_are_the_same_and_each_is_coloured_by_the_compiled_pass(catalog,
         assert len(calls) - before == 6
 
 
+PLAIN_PROCESSOR = """
+import torch
+from lucid_data import jitter_batch
+from lucid_data.transforms.color import ColorParams, jitter_color
+
+codes = torch.arange(0, 1 << 24, 5)
+colours = torch.stack([(codes >> shift & 255).to(torch.uint8) for shift in (16, 8, 0)])[:, None]
+for gains in ((0.0, 0.0, 0.1), (0.01, 0.4, -0.3)):
+    expected = jitter_color(colours, ColorParams(*gains))
+    batch = colours[None], torch.tensor([gains], dtype=torch.float64)
+    assert torch.equal(jitter_batch(*batch)[0], expected)
+    assert torch.equal(jitter_color(colours, ColorParams(*gains), fused=True), expected)
+print(torch.backends.cpu.get_cpu_capability(), int(expected.sum()))
+"""
+
+
+@pytest.mark.usefixtures("numba")
+def test_a_processor_that_multiplies_and_adds_in_two_steps_makes_the_same_colours():
+    said = []
+    for change in ({}, {"ATEN_CPU_CAPABILITY": "default"}):
+        done = subprocess.run(
+            [sys.executable, "-c", PLAIN_PROCESSOR], env=os.environ | change, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.split())
+    assert said[1][0] in ("DEFAULT", "NO", "AVX2")
+    assert said[0][-1] == said[1][-1]
+
+
 def test_a_worker_that_leaves_colour_to_the_device_needs_no_numba(catalog, without_numba):
     pipeline = TrainPipeline(catalog, 64, policy_for("n"), 1, device_color=True, fused_color=True)
     assert collate([pipeline(0, 0)]).color is not None
@@ -102,17 +143,31 @@ def test_without_numba_it_is_refused_with_the_remedy_before_a_sample_is_made(cat
         jitter_batch(images, torch.ones(1, 3, dtype=torch.float64), fused=True)
 
 
-def test_where_nothing_can_be_cached_it_is_compiled_all_the_same(numba, monkeypatch):
+def test_a_numba_that_cannot_be_imported_is_refused_with_the_cause(catalog, tmp_path, monkeypatch):
+    (tmp_path / "numba.py").write_text("raise SystemError('initialization of _internal failed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("numba", "lucid_data.kernels.numba_hsv"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ImportError, match=r"needs Numba .*initialization of _internal failed"):
+        TrainPipeline(catalog, 64, policy_for("n"), 1, fused_color=True)
+
+
+@pytest.mark.parametrize(
+    "fault", [RuntimeError("no locator available"), OSError(28, "No space left on device"), EOFError()]
+)
+def test_where_nothing_can_be_cached_it_is_compiled_all_the_same(numba, monkeypatch, fault):
     from lucid_data.kernels import numba_hsv
 
-    compile_it = numba.njit
+    compile_it, asked = numba.njit, []
 
     def nowhere(*given, cache=False, **options):
+        asked.append(cache)
         if cache:
-            raise RuntimeError("cannot cache function: no locator available")
+            raise fault
         return compile_it(*given, **options)
 
     monkeypatch.setattr(numba, "njit", nowhere)
     monkeypatch.setattr(numba_hsv, "_run", numba_hsv._compiled())
+    assert asked == [True, False]
     image, params = all_colours()[:, ::640, ::640], ColorParams(0.01, 0.2, 0.3)
     assert torch.equal(jitter_color(image, params, fused=True), jitter_color(image, params))

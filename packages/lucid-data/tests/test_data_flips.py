@@ -45,6 +45,10 @@ def test_a_mirror_swaps_sided_keypoints_with_their_visibility():
         flip_targets(targets, (10, 10), across=True, pairs=((1, 9),))
 
 
+def test_labels_without_instances_have_no_keypoints_to_swap():
+    assert len(flip_targets(Targets.empty(), (8, 8), across=True, pairs=((1, 2),))) == 0
+
+
 def test_a_mirror_turns_rotated_boxes_the_other_way():
     targets = one_box(20, 30, 40, 50, rboxes=torch.tensor([[30.0, 40, 20, 10, 1.2]]))
     moved = flip_targets(targets, (80, 100), across=True)

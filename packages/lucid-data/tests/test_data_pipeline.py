@@ -10,12 +10,18 @@ from lucid_data import (
     NO_AUGMENTATION,
     AugmentPolicy,
     EvalPipeline,
+    Targets,
     TrainPipeline,
     open_catalog,
     policy_for,
     synthetic,
 )
+from lucid_data.composition import Composition, Picture
+from lucid_data.randomness import Stream
+from lucid_data.transforms.affine import AffineParams
 from lucid_data.transforms.letterbox import letterbox_image
+from lucid_data.transforms.mosaic import MosaicParams, mosaic_places
+from lucid_data.transforms.moving import KeepRule
 from lucid_geometry import Letterbox
 
 
@@ -212,6 +218,53 @@ def test_pose_samples_mirror_points_with_their_sides(tmp_path):
     names = poses.keypoint_names
     left, right = names.index("flank_left"), names.index("flank_right")
     assert torch.allclose(64 - plain.keypoints[:, left, 0], mirrored.keypoints[:, right, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "more", [{"mixup": 1.0}, {"copy_paste": 1.0}, {"copy_paste": 1.0, "copy_paste_source": "self"}]
+)
+@pytest.mark.parametrize("axis", ["horizontal", "vertical"])
+def test_a_picture_made_of_two_is_mirrored_with_its_labels(tmp_path, more, axis):
+    root = synthetic.write_coco(tmp_path, splits={"train": 4}, size=64, task="segment")
+    outlined = open_catalog(root, task="segment")
+    policy = replace(NO_AUGMENTATION, **more)
+    mirrored = replace(policy, **{f"flip_{axis}": 1.0})
+    for index in range(4):
+        plain, flipped = (make(outlined, one, size=64)(0, index) for one in (policy, mirrored))
+        assert torch.equal(flipped.image, plain.image.flip(2 if axis == "horizontal" else 1))
+        sides = [0, 2] if axis == "horizontal" else [1, 3]
+        assert torch.allclose(
+            flipped.targets.boxes[:, sides], 64 - plain.targets.boxes[:, sides[::-1]], atol=1e-4
+        )
+
+
+def test_a_mirror_that_never_happens_draws_nothing(catalog):
+    # the first number after colour decides about the vertical mirror, where there is no horizontal one
+    policy = replace(NO_AUGMENTATION, flip_vertical=0.5)
+    plain, mirrored = make(catalog, NO_AUGMENTATION), make(catalog, policy)
+    for index in range(12):
+        stream = Stream.of(1, 0, index)
+        for _ in range(2):  # mosaic, mixup
+            stream.unit()
+        expected = plain(0, index).image
+        expected = expected.flip(1) if stream.unit() < 0.5 else expected
+        assert torch.equal(mirrored(0, index).image, expected)
+
+
+def test_crowd_regions_of_a_mosaic_are_cut_to_what_shows_of_their_picture():
+    crowd = torch.tensor([[0.0, 0.0, 64.0, 64.0], [60.0, 0.0, 64.0, 10.0]])
+    labels = replace(Targets.empty(), crowd=crowd)
+    picture = Picture(torch.zeros(3, 64, 64, dtype=torch.uint8), labels, (64, 64), 1.0)
+    places = mosaic_places([(64, 64)] * 4, 64, MosaicParams(64, 64))
+    cut = Composition([picture] * 4, places, AffineParams(zoom=48), 128, 64).labels(KeepRule()).crowd
+    # each picture shows a quarter of the output: its regions lie inside, and what shows nothing is gone
+    assert cut.tolist() == [
+        [0, 0, 32, 32],
+        [32, 0, 64, 32],
+        [0, 32, 32, 64],
+        [26, 32, 32, 47],
+        [32, 32, 64, 64],
+    ]
 
 
 @pytest.mark.parametrize("size", [0, -32, 100])

@@ -329,6 +329,10 @@ def test_resizing_does_not_depend_on_the_memory_layout(size):
     assert torch.equal(resize(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), *size), plain)
 
 
+def test_no_pictures_have_no_labels_to_move():
+    assert len(move_upright([], [])) == 0
+
+
 @pytest.mark.parametrize("also", [(), ("crowd",), ("keypoints", "crowd")])
 def test_pictures_moved_together_are_those_moved_one_by_one(also):
     g = torch.Generator().manual_seed(3)

@@ -1,13 +1,14 @@
 """Colour on the device, prefetched epochs and both caches change nothing that is learned."""
 
+import sys
 from importlib.util import find_spec
 
 import pytest
 
 import lucid_train.datamodule
-import lucid_train.switches
 from lucid_train import ConfigError, DetectionDataModule, DetectionLitModule, fit, usable_switches
 from lucid_train.config import LossConfig
+from lucid_train.switches import numba_fault
 
 SWITCHES = {
     "device_hsv": {},
@@ -80,10 +81,18 @@ def test_colour_is_compiled_in_workers_and_on_a_cpu_where_the_device_applies_it(
 
 
 def test_compiled_colour_without_its_compiler_is_refused_and_left_out_of_what_can_be_used(short, monkeypatch):
-    monkeypatch.setattr(lucid_train.switches, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"data\.fused_hsv needs Numba.*extra 'numba', or leave it out"):
-        fit(short("bare", **{"data.fused_hsv": True}))
-    assert usable_switches("cpu")["fused_hsv"] == "needs Numba, which is not installed"
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "lucid_data.kernels.numba_hsv", raising=False)
+    numba_fault.cache_clear()
+    try:
+        with pytest.raises(
+            ConfigError, match=r"data\.fused_hsv needs Numba \(.*\); install .*--no-fused-hsv$"
+        ):
+            fit(short("bare", **{"data.fused_hsv": True}))
+        assert not (short("bare").run.output).exists()
+        assert usable_switches("cpu")["fused_hsv"].startswith("needs Numba (")
+    finally:
+        numba_fault.cache_clear()
 
 
 @pytest.mark.parametrize(

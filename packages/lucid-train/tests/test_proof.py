@@ -2,6 +2,7 @@
 
 import pytest
 
+import lucid_train.proof
 from lucid_capture import GuardedRegion, Reason
 from lucid_train import REPLAY_SWITCHES, SPEED_SWITCHES, ConfigError, FitConfig, ProofRow, prove
 
@@ -38,6 +39,15 @@ def test_every_switch_of_the_configuration_is_in_the_matrix():
     flags = set(type(config.replay).model_fields) - {"mode", "backend"}
     flags |= {name for name, value in config.data if value is False}
     assert flags | {"fused_assignment"} == {*REPLAY_SWITCHES, *SPEED_SWITCHES}
+
+
+@pytest.mark.parametrize("fault", [None, "not here"])
+def test_all_together_has_what_can_be_had_here(fault, monkeypatch):
+    monkeypatch.setattr(lucid_train.proof, "numba_fault", lambda: fault)
+    together = lucid_train.proof._settings("detect", "all", "cpu")
+    assert together.get("data.fused_hsv", False) is (fault is None)
+    assert "data.cache_train_images" not in together
+    assert together["data.device_hsv"]
 
 
 def test_a_recording_that_was_never_launched_proves_nothing_beside_one_that_was():

@@ -109,6 +109,15 @@ def test_every_other_setting_must_stay_as_it_was(section, key):
         require_same(stored, stored.model_copy(update={section: changed}))
 
 
+@pytest.mark.parametrize(("section", "key"), sorted(SWITCHES))
+def test_a_run_goes_on_with_another_switch(section, key):
+    stored = FitConfig()
+    inside = getattr(stored, section)
+    value = getattr(inside, key)
+    other = {"mode": "step", "backend": "tape"}.get(key, not value)
+    require_same(stored, stored.model_copy(update={section: inside.model_copy(update={key: other})}))
+
+
 def test_a_resumed_run_may_move_and_change_its_workers_only():
     stored = load_config("detect", {"data.path": "a", "data.workers": "2"})
     require_same(stored, load_config("detect", {"data.path": "b", "data.workers": "0"}))

@@ -168,7 +168,7 @@ def fit(
         bool | None,
         setting(
             "fused_hsv",
-            "Colour on the CPU in one compiled pass; needs Numba, which takes seconds to compile it once.",
+            "Colour on the CPU in one compiled pass; needs Numba, which takes a second to compile it once.",
             SAME,
         ),
     ] = None,

@@ -62,7 +62,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """Pictures at their places on a ``canvas`` x ``canvas`` square, taken to ``side`` x ``side`` by ``params``.
+    """Pictures at their places on a square of ``canvas`` pixels a side, taken to one of ``side`` by ``params``.
 
     What is drawn has its channels plane by plane, as colour wants them, or with ``planar`` false and neither rotation
     nor shear, side by side, as they lie in the pictures.

@@ -83,7 +83,7 @@ class TrainPipeline:
         fused_color: colour in one compiled pass, which needs the extra ``numba``; samples are the same with it.
 
     Raises ValueError for a cache of another canvas or length and for an image size that is not a positive multiple
-    of 32, ImportError for ``fused_color`` without Numba.
+    of 32, ImportError for ``fused_color`` without Numba, unless colour is left to the device.
 
     >>> from lucid_data import open_catalog, policy_for
     >>> sample = TrainPipeline(open_catalog("scenes"), 64, policy_for("n"), seed=0)(0, 3)

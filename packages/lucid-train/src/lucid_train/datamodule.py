@@ -133,9 +133,9 @@ class DetectionDataModule(lightning.LightningDataModule):
         """Return the batch with its colour done, where the workers left that to this device."""
         if batch.color is None:
             return batch
-        # one kernel, the same bytes
-        on_cpu = self.config.data.fused_hsv
-        fused = find_spec("triton") is not None if batch.images.is_cuda else on_cpu
+        # one pass, the same bytes: by Triton wherever it is, by Numba where it is asked for
+        compiled = self.config.data.fused_hsv
+        fused = find_spec("triton") is not None if batch.images.is_cuda else compiled
         return replace(batch, images=jitter_batch(batch.images, batch.color, fused=fused), color=None)
 
     def val_shard(self) -> tuple[int, ...] | None:

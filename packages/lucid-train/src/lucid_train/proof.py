@@ -19,7 +19,7 @@ from lucid_train.config import ConfigError, FitConfig, load_config
 from lucid_train.datamodule import DetectionDataModule
 from lucid_train.fit import FitResult, fit
 from lucid_train.replay import REPLAY_SWITCHES, replay_plan
-from lucid_train.switches import check_switches, has_numba
+from lucid_train.switches import check_switches, numba_fault
 from lucid_train.tasks import TASK_TABLE
 
 BATCH = 3
@@ -178,9 +178,13 @@ def _settings(task: str, switch: str, device: str) -> dict[str, Any]:
     if switch != "all":
         return {f"replay.{switch}": True, **backend}
     together = {"replay.mode": "step", **backend}
+    # one cache holds all images already, and kernels need their device or compiler
+    here = {
+        "cache_train_images": False,
+        "fused_assignment": device == "cuda",
+        "fused_hsv": numba_fault() is None,
+    }
     for name, settings in SPEED_SWITCHES.items():
-        # one cache holds all images already, and kernels need their device or compiler
-        here = {"cache_train_images": False, "fused_assignment": device == "cuda", "fused_hsv": has_numba()}
         if here.get(name, True):
             together |= settings
     return together

@@ -1,15 +1,24 @@
 """Which opt-in switches a configuration may set on this machine; asked before anything is written."""
 
-from importlib.util import find_spec
+from functools import cache
 
+import torch
+
+from lucid_data import jitter_batch
 from lucid_train.config import ConfigError, FitConfig, Setting
 from lucid_train.device import chosen_device
 from lucid_train.loggers import check_loggers
 
 
-def has_numba() -> bool:
-    """Return whether colour can be compiled for the CPU."""
-    return find_spec("numba") is not None
+@cache
+def numba_fault() -> str | None:
+    """Return why colour cannot be compiled for the CPU, or None: it is compiled to see."""
+    pixel, gains = torch.zeros(1, 3, 1, 1, dtype=torch.uint8), torch.ones(1, 3, dtype=torch.float64)
+    try:
+        jitter_batch(pixel, gains, fused=True)
+    except ImportError as error:
+        return str(error.__cause__).split("\n")[0]
+    return None
 
 
 def check_switches(config: FitConfig) -> None:
@@ -43,10 +52,10 @@ def check_switches(config: FitConfig) -> None:
             Setting("loss.fused_assignment"),
             " needs an NVIDIA device and Triton; leave it out, or use --device cuda",
         )
-    if data.fused_hsv and not has_numba():
+    if data.fused_hsv and (fault := numba_fault()):
         raise ConfigError(
             Setting("data.fused_hsv"),
-            " needs Numba, which is not installed; install lucid-data with its extra 'numba', or leave it out",
+            f" needs Numba ({fault}); install lucid-data with its extra 'numba', or use --no-fused-hsv",
         )
     if data.device_hsv and chosen_device(config.run.device) == "mps":
         raise ConfigError(

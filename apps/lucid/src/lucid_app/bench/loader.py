@@ -6,7 +6,7 @@ from collections import deque
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -28,18 +28,19 @@ from lucid_data import (
     synthetic,
 )
 
-ROUTES: dict[str, tuple[str | None, str]] = {
-    "plain": (None, "plain"),
-    "decoded cache": ("decoded", "plain"),
-    "prepared cache": ("prepared", "plain"),
-    "fused colour": (None, "fused"),
-    "decoded cache, fused colour": ("decoded", "fused"),
-    "prepared cache, fused colour": ("prepared", "fused"),
+Colour = Literal["torch", "compiled", "device"]
+ROUTES: dict[str, tuple[str | None, Colour]] = {
+    "plain": (None, "torch"),
+    "decoded cache": ("decoded", "torch"),
+    "prepared cache": ("prepared", "torch"),
+    "fused colour": (None, "compiled"),
+    "decoded cache, fused colour": ("decoded", "compiled"),
+    "prepared cache, fused colour": ("prepared", "compiled"),
     "device colour": (None, "device"),
     "decoded cache, device colour": ("decoded", "device"),
     "prepared cache, device colour": ("prepared", "device"),
 }
-"""Which cache, and who colours: torch in the worker, its compiled pass, or nobody before the device."""
+"""Which cache, and what colours: torch's operations in the worker, the compiled pass there, or the device later."""
 HELD = 16
 """Samples and pictures kept at a time, as a worker keeps those of a batch."""
 STAGES = {
@@ -91,8 +92,7 @@ def loader(
         folder = data or scenes(Path(stack.enter_context(tempfile.TemporaryDirectory())), task, quick)
         catalog = open_catalog(folder, split, task, layout=as_layout(layout))
         count = min(samples, len(catalog))
-        left_out = None if find_spec("numba") else "fused"
-        routes = [name for name, (_, colour) in ROUTES.items() if colour != left_out]
+        routes = [name for name, (_, colour) in ROUTES.items() if colour != "compiled" or has_numba()]
         table = [measured(catalog, image_size, count, name) for name in routes]
         colour, limit = device_colour(catalog, image_size, device, 2 if quick else 16)
     source = data.name if data else "drawn scenes"
@@ -109,11 +109,16 @@ def loader(
             "limit: without a cache a sample takes at least one decode on average over an epoch",
             "the shares are a profiler's, to which many small calls look dearer than they are",
             limit,
-            *([] if find_spec("numba") else ["Numba is not installed: fused colour is left out"]),
+            *([] if has_numba() else ["Numba is not installed: fused colour is left out"]),
         ),
         today(),
     )
     finish(record, as_json, output)
+
+
+def has_numba() -> bool:
+    """Return whether the compiled pass can be measured."""
+    return find_spec("numba") is not None
 
 
 def scenes(folder: Path, task: str, quick: bool) -> Path:
@@ -135,7 +140,7 @@ def measured(catalog: Catalog, image_size: int, count: int, route: str) -> Row:
         0,
         cache=cache_pictures(catalog, size) if kept else None,
         device_color=colour == "device",
-        fused_color=colour == "fused",
+        fused_color=colour == "compiled",
     )
     catalog.image(0)
     shown = pipeline.order(0).tolist()[:count]
@@ -195,7 +200,7 @@ def device_colour(catalog: Catalog, image_size: int, device: str, batch: int) ->
     images, gains = samples.images, samples.color
     assert gains is not None
     calls = {"torch expressions": lambda: jitter_batch(images, gains)}
-    if find_spec("triton" if device.startswith("cuda") else "numba"):
+    if find_spec("triton") if device.startswith("cuda") else has_numba():
         calls["fused kernel"] = lambda: jitter_batch(images, gains, fused=True)
     taken = medians(calls, 5, device)
     rate = copy_rate(device, bytes_moved=max(1 << 20, 2 * images.numel()))

@@ -22,7 +22,7 @@ _SIXTH = _f4(1.0 / 6.0)
 _SIGNATURE: Final = "void(uint8[:, ::1], uint8[:, ::1], float32, float32, float32)"
 
 
-def _passes(source: Any, out: Any, hue: Any, saturation: Any, brightness: Any) -> None:
+def _color_pixels(source: Any, out: Any, hue: Any, saturation: Any, value: Any) -> None:
     reds, greens, blues = source[0], source[1], source[2]
     for at in range(source.shape[1]):
         red, green, blue = _f4(reds[at]), _f4(greens[at]), _f4(blues[at])
@@ -34,13 +34,13 @@ def _passes(source: Any, out: Any, hue: Any, saturation: Any, brightness: Any) -
         turn = (top + red - green - blue) / (chroma if chroma > _ONE else _ONE) + _ONE
         turn = (-turn if blue < green else turn) + hue
         turn = turn - _SIX * np.rint(turn * _SIXTH)
-        value = top * brightness
-        value = value if value < _MOST else _MOST
+        bright = top * value
+        bright = bright if bright < _MOST else _MOST
         part = chroma * saturation / (top if top > _ONE else _ONE)
-        depth = (part if part < _ONE else _ONE) * value
-        value = value + _HALF
-        deep, base = _f8(depth), _f8(value + depth)
-        out[0, at] = np.uint8(_f4(_f8(value - _TWO * depth) + deep * _weight(turn)))
+        depth = (part if part < _ONE else _ONE) * bright
+        bright = bright + _HALF
+        deep, base = _f8(depth), _f8(bright + depth)
+        out[0, at] = np.uint8(_f4(_f8(bright - _TWO * depth) + deep * _weight(turn)))
         out[1, at] = np.uint8(_f4(base - deep * _weight(turn + _ONE)))
         out[2, at] = np.uint8(_f4(base - deep * _weight(turn - _ONE)))
 
@@ -54,17 +54,22 @@ def _weight(turn: Any) -> Any:
 
 def _compiled() -> Callable[..., None]:
     try:
-        return numba.njit(_SIGNATURE, cache=True, nogil=True)(_passes)
-    except RuntimeError:  # neither beside this file nor in the home is there a folder to write to
-        return numba.njit(_SIGNATURE, nogil=True)(_passes)
+        return numba.njit(_SIGNATURE, cache=True, nogil=True)(_color_pixels)
+    except (
+        Exception
+    ):  # its cache has no place, no room or a damaged file; what else is wrong shows without one
+        return numba.njit(_SIGNATURE, nogil=True)(_color_pixels)
 
 
 _run = _compiled()
 
 
 def jitter_picture(image: Tensor, hue: float, saturation: float, value: float) -> Tensor:
-    """Return what ``jitter_color`` returns for ``image`` (3, H, W) uint8."""
-    codes = image.contiguous().view(3, -1)
+    """Return ``image`` (3, H, W) uint8, contiguous, with its colours moved, as ``jitter_color`` does for these gains.
+
+    ``hue`` in turns, ``saturation`` and ``value`` relative; of three zeros it makes no exception.
+    """
+    codes = image.view(3, -1)
     out = torch.empty_like(codes)
     _run(codes.numpy(), out.numpy(), _f4(6.0 * hue), _f4(1.0 + saturation), _f4(1.0 + value))
     return out.view(image.shape)

@@ -138,12 +138,10 @@ def _axis(
 def draw_upright(
     output: Tensor, picture: Tensor, place: UprightPlace, *, across: bool = False, down: bool = False
 ) -> None:
-    """Resize the visible part of ``picture`` (3, h, w) uint8 into ``output`` (3, S, S) uint8, in place.
+    """Resize the part of ``picture`` (3, h, w) uint8 that a visible ``place`` shows into ``output`` (3, S, S) uint8.
 
     With ``across`` and ``down`` it is drawn where, and as, it would be if the whole output were mirrored afterwards.
     """
-    if not place.visible:
-        return
     x1, y1, x2, y2 = place.window
     top, rows, y = _crop(y1 - place.top, y2 - place.top, picture.shape[1], place.zoom)
     left, columns, x = _crop(x1 - place.left, x2 - place.left, picture.shape[2], place.zoom)
