@@ -106,7 +106,7 @@ import torch
 from lucid_data import jitter_batch
 from lucid_data.transforms.color import ColorParams, jitter_color
 
-codes = torch.arange(0, 1 << 24, 5)
+codes = torch.arange(0, 1 << 24, 29)
 colours = torch.stack([(codes >> shift & 255).to(torch.uint8) for shift in (16, 8, 0)])[:, None]
 for gains in ((0.0, 0.0, 0.1), (0.01, 0.4, -0.3)):
     expected = jitter_color(colours, ColorParams(*gains))
