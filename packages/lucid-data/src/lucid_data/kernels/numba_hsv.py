@@ -55,9 +55,8 @@ def _weight(turn: Any) -> Any:
 def _compiled() -> Callable[..., None]:
     try:
         return numba.njit(_SIGNATURE, cache=True, nogil=True)(_color_pixels)
-    except (
-        Exception
-    ):  # its cache has no place, no room or a damaged file; what else is wrong shows without one
+    except Exception:
+        # the cache has no place, no room or a damaged file; anything else that is wrong shows without one
         return numba.njit(_SIGNATURE, nogil=True)(_color_pixels)
 
 
