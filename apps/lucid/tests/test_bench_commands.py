@@ -74,10 +74,15 @@ def test_every_route_of_the_loader_is_measured_with_what_it_is_named_after(lucid
 
 
 def test_without_numba_its_routes_are_left_out_and_noted(lucid, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("lucid_app.bench.loader"), "has_numba", lambda: False)
+    module = importlib.import_module("lucid_app.bench.loader")
+    monkeypatch.setattr(module, "has_numba", lambda: False)
+    monkeypatch.setattr(module, "measured", lambda catalog, size, count, route: {"route": route})
+    monkeypatch.setattr(module, "device_colour", lambda *_: ([], "limit"))
     _, out, _ = lucid("bench", "loader", "--quick", "--json")
     document = json.loads(out)
-    assert [row for row in next(iter(document["tables"].values())) if "fused" in row["route"]] == []
+    rows = next(iter(document["tables"].values()))
+    assert len(rows) == 6
+    assert [row for row in rows if "fused" in row["route"]] == []
     assert "Numba is not installed: fused colour is left out" in document["notes"]
 
 
